@@ -1,0 +1,20 @@
+"""Modules that map (B, L, H) to (B, L, H)."""
+
+from torchs4.layers.block import S4Block, S4BlockConfig
+from torchs4.layers.lssl import LSSL, LSSLConfig
+from torchs4.layers.s4 import S4, S4Config
+from torchs4.layers.s4d import S4D, S4DConfig
+from torchs4.layers.ssm_layer import SSMConfig, SSMLayer
+
+__all__ = [
+    "LSSL",
+    "S4",
+    "S4D",
+    "LSSLConfig",
+    "S4Block",
+    "S4BlockConfig",
+    "S4Config",
+    "S4DConfig",
+    "SSMConfig",
+    "SSMLayer",
+]

@@ -1,0 +1,140 @@
+"""The deep layer: a state-space layer with norm, activation, dropout, mixing of features and residual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchs4.layers.inputs import position_mask, require_sequence, require_vector
+from torchs4.layers.norms import NORM_KINDS, NormKind, build_norm
+from torchs4.layers.options import merge_options, require_choice, require_probability
+from torchs4.layers.s4 import S4Config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from jaxtyping import Bool, Float, Int
+
+    from torchs4.layers.ssm_layer import SSMLayer
+
+Activation = Literal["gelu", "relu", "silu", "none"]
+Mixing = Literal["glu", "linear"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "relu": F.relu,
+    "silu": F.silu,
+    "none": lambda x: x,
+}
+
+
+class LayerConfig(Protocol):
+    """A configuration that can build its layer; S4Config, S4DConfig and LSSLConfig are such."""
+
+    def build(self, features: int) -> SSMLayer:
+        """The layer for that many features."""
+
+
+@dataclass(frozen=True)
+class S4BlockConfig:
+    """Options of a block.
+
+    layer: the configuration of the layer inside, of any kind.
+    pre_norm: normalise the input of the block instead of its output.
+    tied_dropout: drop whole features of a sequence instead of single positions.
+    mixing: what mixes the features: "glu" (a gated linear unit) or "linear".
+    """
+
+    layer: LayerConfig = field(default_factory=S4Config)
+    norm: NormKind = "layer"
+    pre_norm: bool = True
+    activation: Activation = "gelu"
+    dropout: float = 0.0
+    tied_dropout: bool = False
+    mixing: Mixing = "glu"
+    residual: bool = True
+
+    def __post_init__(self) -> None:
+        require_choice("norm", self.norm, NORM_KINDS)
+        require_choice("activation", self.activation, ACTIVATIONS)
+        require_choice("mixing", self.mixing, get_args(Mixing))
+        require_probability("dropout", self.dropout)
+
+
+class SequenceDropout(nn.Module):
+    """Dropout on (B, L, H) or, for one step, (B, H); tied: one mask for all positions of a sequence."""
+
+    def __init__(self, probability: float, tied: bool) -> None:
+        super().__init__()
+        self.probability = probability
+        self.tied = tied
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.tied and x.ndim == 3:
+            # Dropout1d drops whole rows of the last axis: the length.
+            return F.dropout1d(x.transpose(1, 2), self.probability, self.training).transpose(1, 2)
+        return F.dropout(x, self.probability, self.training)
+
+
+class S4Block(nn.Module):
+    """norm → layer → activation → dropout → mixing → dropout → residual, (B, L, H) to (B, L, H).
+
+    `S4Block(256, layer=S4Config(state_size=64), norm="batch")`, with S4BlockConfig's fields as options.
+    """
+
+    def __init__(self, features: int, config: S4BlockConfig | None = None, **options: Any) -> None:
+        super().__init__()
+        self.config = config = merge_options(config or S4BlockConfig(), options)
+        self.features = features
+        self.layer = config.layer.build(features)
+        self.norm = build_norm(config.norm, features)
+        self.dropout = SequenceDropout(config.dropout, config.tied_dropout)
+        widening = 2 if config.mixing == "glu" else 1
+        self.mixing = nn.Linear(self.layer.output_features, widening * features)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B L H"],
+        lengths: Int[Tensor, " B"] | Sequence[int] | None = None,
+        mask: Bool[Tensor, "B L"] | None = None,
+        rate: float = 1.0,
+    ) -> Float[Tensor, "B L H"]:
+        """The whole sequence at once."""
+        require_sequence(x, self.features)
+        mask = position_mask(x, lengths, mask)
+        y = self.norm(x, mask) if self.config.pre_norm else x
+        y = self._finish(x, self.layer(y, mask=mask, rate=rate))
+        return y if self.config.pre_norm else self.norm(y, mask)
+
+    def prefill(
+        self, x: Float[Tensor, "B L H"], state: Any = None, rate: float = 1.0
+    ) -> tuple[Float[Tensor, "B L H"], Any]:
+        """A chunk of the sequence: its outputs and the state after it."""
+        require_sequence(x, self.features)
+        y, state = self.layer.prefill(self.norm(x) if self.config.pre_norm else x, state, rate)
+        y = self._finish(x, y)
+        return (y if self.config.pre_norm else self.norm(y)), state
+
+    def step(
+        self, x_t: Float[Tensor, "B H"], state: Any, rate: float = 1.0
+    ) -> tuple[Float[Tensor, "B H"], Any]:
+        """One position: its output and the next state."""
+        require_vector(x_t, self.features)
+        y, state = self.layer.step(self.norm.step(x_t) if self.config.pre_norm else x_t, state, rate)
+        y = self._finish(x_t, y)
+        return (y if self.config.pre_norm else self.norm.step(y)), state
+
+    def initial_state(self, batch_size: int) -> Any:
+        """The state before the first position."""
+        return self.layer.initial_state(batch_size)
+
+    def _finish(self, x: Tensor, y: Tensor) -> Tensor:
+        """Everything after the layer that treats positions one by one."""
+        y = self.mixing(self.dropout(ACTIVATIONS[self.config.activation](y)))
+        if self.config.mixing == "glu":
+            y = F.glu(y, dim=-1)
+        y = self.dropout(y)
+        return x + y if self.config.residual else y

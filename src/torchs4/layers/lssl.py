@@ -1,0 +1,80 @@
+"""LSSL, S4's predecessor: the same system with a dense state matrix and an explicit Krylov matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from torchs4 import hippo, ops, ssm
+from torchs4.layers.modal_layer import real_parameter
+from torchs4.layers.options import merge_options, require_choice
+from torchs4.layers.ssm_layer import SSMConfig, SSMLayer
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+@dataclass(frozen=True)
+class LSSLConfig(SSMConfig):
+    """Options of an LSSL layer, beside those of every SSMConfig.
+
+    start: "legs" (shifted Legendre polynomials, LSSL's own), "legt", or for the ablations "gaussian" and
+    "diagonal", whose matrices are random.
+    """
+
+    start: str = "legs"
+    discretization: ssm.Discretization = "bilinear"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice("start", self.start, hippo.DENSE_STARTS)
+        require_choice("discretization", self.discretization, ssm.DISCRETIZATIONS)
+
+    def build(self, features: int) -> LSSL:
+        """The layer that this describes."""
+        return LSSL(features, self)
+
+
+class LSSL(SSMLayer):
+    """The LSSL layer, (B, L, H) to (B, L, H). Its kernel holds features·state_size·length numbers."""
+
+    def __init__(self, features: int, config: LSSLConfig | None = None, **options: Any) -> None:
+        config = merge_options(config or LSSLConfig(), options)
+        super().__init__(features, config)
+        self.config = config
+        copies = features if config.per_feature else 1
+        A, B = hippo.dense_start(config.start, config.state_size)
+        self.A = real_parameter(A.repeat(copies, 1, 1), config.train_state_matrix)
+        self.B = real_parameter(B.repeat(copies, 1), config.train_input_matrix)
+        # Divided by √N: the states of an orthonormal basis are all read at once.
+        C = torch.randn(config.output_rows, features, config.state_size)
+        self.C = real_parameter(C / config.state_size**0.5, True)
+
+    def ssm_parameters(self) -> dict[str, nn.Parameter]:
+        return {"A": self.A, "B": self.B, "C": self.C, "log_step_size": self.log_step_size}
+
+    def _discrete(self, rate: float) -> tuple[ssm.DiscreteSSM, Float[Tensor, "M H N"]]:
+        # Half precision has no linear solver.
+        dtype = ops.kernel_dtype(self.C)
+        A, B, C, dt = (x.to(dtype) for x in (self.A, self.B, self.C, self._step_sizes(rate)))
+        system = ssm.discretize(
+            A.expand(self.features, -1, -1), B.expand(self.features, -1), dt, self.config.discretization
+        )
+        return system, C
+
+    def _kernel(self, length: int, rate: float) -> Float[Tensor, "M H L"]:
+        system, C = self._discrete(rate)
+        return ops.dense_kernel(*system, C, length)
+
+    def _recurrence(self, rate: float) -> tuple[ssm.DiscreteSSM, Float[Tensor, "M H N"]]:
+        return self._discrete(rate)
+
+    def _advance(self, system: ssm.DiscreteSSM, C: Tensor, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        return ops.dense_step(*system, C, u, state)
+
+    def _dense_system(self, rate: float) -> tuple[Tensor, Tensor, Tensor]:
+        system, C = self._discrete(rate)
+        return *system, C

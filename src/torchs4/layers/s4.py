@@ -1,0 +1,86 @@
+"""S4: a state matrix that is diagonal plus low rank, started from HiPPO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from torchs4 import hippo, ops
+from torchs4.layers.modal_layer import ModalLayer, real_parameter
+from torchs4.layers.options import merge_options, require_at_least, require_choice
+from torchs4.layers.ssm_layer import SSMConfig
+
+if TYPE_CHECKING:
+    from jaxtyping import Complex, Float
+
+# Extra corrections, when `rank` exceeds what the start needs: small enough to keep the start, not zero
+# because the gradient of P P* vanishes there.
+_EXTRA_RANK_SCALE = 1e-2
+
+
+@dataclass(frozen=True)
+class S4Config(SSMConfig):
+    """Options of an S4 layer, beside those of every SSMConfig.
+
+    start: "legs" (the paper's), "legt" (a sliding window) or "random" (the ablation).
+    rank: of the low-rank correction; None takes what the start needs (legt 2, the others 1).
+    discretization: the bilinear rule is the only one that keeps A diagonal plus low rank.
+    """
+
+    start: str = "legs"
+    rank: int | None = None
+    discretization: str = "bilinear"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        hippo.require_even(self.state_size)
+        require_choice("start", self.start, hippo.DPLR_STARTS)
+        if self.discretization != "bilinear":
+            raise ValueError(
+                f"discretization is {self.discretization!r}; S4 offers 'bilinear' only, because no other "
+                f"rule keeps its state matrix diagonal plus low rank. S4D and LSSL offer 'zoh' too."
+            )
+
+    def build(self, features: int) -> S4:
+        """The layer that this describes."""
+        return S4(features, self)
+
+
+class S4(ModalLayer):
+    """The S4 layer, (B, L, H) to (B, L, H): `S4(256, state_size=64)`, with S4Config's fields as options."""
+
+    def __init__(self, features: int, config: S4Config | None = None, **options: Any) -> None:
+        config = merge_options(config or S4Config(), options)
+        Lambda, P, B = hippo.dplr_start(config.start, config.state_size)
+        super().__init__(features, config, Lambda, B)
+        self.config = config
+        P = torch.view_as_real(_with_rank(P, config.rank))
+        # P = Q, the tied form: A stays dissipative whatever training does.
+        self.P = real_parameter(P[:, None].repeat(1, self.copies, 1, 1), config.train_state_matrix)
+
+    def ssm_parameters(self) -> dict[str, nn.Parameter]:
+        return {**super().ssm_parameters(), "P": self.P}
+
+    def _kernel(self, length: int, rate: float) -> Float[Tensor, "M H L"]:
+        A, P, B, dt = self._continuous(rate)
+        return ops.dplr_kernel(A, P, P, B, self.C, dt, length)
+
+    def _discrete(self, rate: float) -> ops.DiscreteDPLR:
+        A, P, B, dt = self._continuous(rate)
+        return ops.discretize_dplr(A, P, P, B, dt)
+
+    def _continuous(self, rate: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        P = self.P.expand(-1, self.features, -1, -1)
+        return self._state_matrix(), P, self._input_matrix(), self._step_sizes(rate)
+
+
+def _with_rank(P: Complex[Tensor, "R n"], rank: int | None) -> Complex[Tensor, "rank n"]:
+    needed = P.shape[0]
+    if rank is None:
+        return P
+    require_at_least("rank", rank, needed)
+    extra = torch.randn(rank - needed, P.shape[1], dtype=P.dtype)
+    return torch.cat([P, _EXTRA_RANK_SCALE * extra])

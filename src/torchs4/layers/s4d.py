@@ -1,0 +1,55 @@
+"""S4D: a diagonal state matrix, S4 without its low-rank correction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torchs4 import hippo, ops
+from torchs4.layers.modal_layer import ModalLayer
+from torchs4.layers.options import merge_options, require_choice
+from torchs4.layers.ssm_layer import SSMConfig
+from torchs4.ssm import DISCRETIZATIONS, Discretization
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class S4DConfig(SSMConfig):
+    """Options of an S4D layer, beside those of every SSMConfig.
+
+    start: "legs" (the normal part of S4's), "lin", "inv", "real" or "random" (the ablation).
+    discretization: "zoh" (zero-order hold) or "bilinear".
+    """
+
+    start: str = "legs"
+    discretization: Discretization = "zoh"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        hippo.require_even(self.state_size)
+        require_choice("start", self.start, hippo.DIAGONAL_STARTS)
+        require_choice("discretization", self.discretization, DISCRETIZATIONS)
+
+    def build(self, features: int) -> S4D:
+        """The layer that this describes."""
+        return S4D(features, self)
+
+
+class S4D(ModalLayer):
+    """The S4D layer, (B, L, H) to (B, L, H): `S4D(256, start="lin")`, with S4DConfig's fields as options."""
+
+    def __init__(self, features: int, config: S4DConfig | None = None, **options: Any) -> None:
+        config = merge_options(config or S4DConfig(), options)
+        super().__init__(features, config, *hippo.diagonal_start(config.start, config.state_size))
+        self.config = config
+
+    def _kernel(self, length: int, rate: float) -> Float[Tensor, "M H L"]:
+        A, B, dt = self._state_matrix(), self._input_matrix(), self._step_sizes(rate)
+        return ops.diagonal_kernel(A, B, self.C, dt, length, self.config.discretization)
+
+    def _discrete(self, rate: float) -> ops.DiscreteDPLR:
+        A, B, dt = self._state_matrix(), self._input_matrix(), self._step_sizes(rate)
+        return ops.discretize_diagonal(A, B, dt, self.config.discretization)

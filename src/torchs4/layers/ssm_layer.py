@@ -1,0 +1,215 @@
+"""What S4, S4D and LSSL share: one state-space model per feature, seen as convolution, chunks or steps."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from torchs4 import ops
+from torchs4.layers.inputs import (
+    position_mask,
+    require_rate,
+    require_sequence,
+    require_state,
+    require_vector,
+)
+from torchs4.layers.options import require_at_least
+from torchs4.layers.weight_cache import WeightCache
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jaxtyping import Bool, Float, Int
+
+# Samples per block of the chunk pass: about the size of a usual state, so that no product dominates.
+_BLOCK = 64
+
+
+@dataclass(frozen=True)
+class SSMConfig:
+    """Options that every state-space layer has.
+
+    min_step_size, max_step_size: Δ starts log-uniform between them, one per feature.
+    per_feature: one A and B for each feature instead of one for all. Δ and C are always one per feature.
+    channels: outputs per feature; the layer's output has channels·features columns.
+    """
+
+    state_size: int = 64
+    min_step_size: float = 0.001
+    max_step_size: float = 0.1
+    per_feature: bool = False
+    channels: int = 1
+    bidirectional: bool = False
+    train_state_matrix: bool = True
+    train_input_matrix: bool = True
+    train_step_size: bool = True
+
+    def __post_init__(self) -> None:
+        require_at_least("state_size", self.state_size, 1)
+        require_at_least("channels", self.channels, 1)
+        low, high = self.min_step_size, self.max_step_size
+        if not (0 < low <= high < math.inf):
+            raise ValueError(
+                f"Step sizes range from min_step_size={low} to max_step_size={high}; they must satisfy "
+                f"0 < min ≤ max < ∞. The usual range is 0.001 to 0.1."
+            )
+
+    @property
+    def output_rows(self) -> int:
+        """How many rows C has for each feature: one per channel and direction."""
+        return self.channels * (2 if self.bidirectional else 1)
+
+
+class SSMLayer(nn.Module, ABC):
+    """Maps (B, L, H) to (B, L, channels·H) with an independent linear system for each feature.
+
+    `forward`, `prefill` in any chunks and `step` give the same outputs. Nothing has to be set up between
+    training and stepping: what is derived from the weights is recomputed when they change.
+    """
+
+    def __init__(self, features: int, config: SSMConfig) -> None:
+        super().__init__()
+        require_at_least("features", features, 1)
+        self.features = features
+        self.state_size = config.state_size
+        self.channels = config.channels
+        self.bidirectional = config.bidirectional
+        self.D = nn.Parameter(torch.randn(config.channels, features))
+        log_step_size = torch.empty(features).uniform_(
+            math.log(config.min_step_size), math.log(config.max_step_size)
+        )
+        self.log_step_size = nn.Parameter(log_step_size, requires_grad=config.train_step_size)
+        self._cache = WeightCache()
+
+    @property
+    def output_features(self) -> int:
+        """The size of the output's last axis."""
+        return self.channels * self.features
+
+    @abstractmethod
+    def ssm_parameters(self) -> dict[str, nn.Parameter]:
+        """The system's own parameters by name: they train with their own rate and without decay."""
+
+    @abstractmethod
+    def _kernel(self, length: int, rate: float) -> Float[Tensor, "M H L"]: ...
+
+    @abstractmethod
+    def _recurrence(self, rate: float) -> tuple[Any, Float[Tensor, "M H N"]]:
+        """The discrete system in the form that `_advance` takes, and its output rows."""
+
+    @abstractmethod
+    def _advance(
+        self, system: Any, C: Tensor, u: Float[Tensor, "B H"], state: Float[Tensor, "B H N"]
+    ) -> tuple[Float[Tensor, "B M H"], Float[Tensor, "B H N"]]: ...
+
+    @abstractmethod
+    def _dense_system(
+        self, rate: float
+    ) -> tuple[Float[Tensor, "H N N"], Float[Tensor, "H N"], Float[Tensor, "M H N"]]: ...
+
+    def kernel(self, length: int, rate: float = 1.0) -> Float[Tensor, "M H L"]:
+        """The convolution kernels, one per output channel and feature; backward ones come last."""
+        require_rate(rate)
+        return self._cache.get("kernel", (length, rate), self._weights(), lambda: self._kernel(length, rate))
+
+    def forward(
+        self,
+        x: Float[Tensor, "B L H"],
+        lengths: Int[Tensor, " B"] | Sequence[int] | None = None,
+        mask: Bool[Tensor, "B L"] | None = None,
+        rate: float = 1.0,
+    ) -> Float[Tensor, "B L O"]:
+        """The whole sequence at once, by convolution. Positions outside `lengths` or `mask` count as zero."""
+        require_sequence(x, self.features)
+        mask = position_mask(x, lengths, mask)
+        if mask is not None:
+            x = x.masked_fill(~mask[..., None], 0)
+        with self._full_precision(x):
+            kernel = self.kernel(x.shape[1], rate)
+            directions = kernel.chunk(2) if self.bidirectional else (kernel,)
+            y = ops.long_convolution(x, *directions)
+            return self._skip(y, x)
+
+    def prefill(
+        self,
+        x: Float[Tensor, "B L H"],
+        state: Float[Tensor, "B H N"] | None = None,
+        rate: float = 1.0,
+    ) -> tuple[Float[Tensor, "B L O"], Float[Tensor, "B H N"]]:
+        """A chunk of the sequence: its outputs and the state after it. Differentiable, state included."""
+        require_sequence(x, self.features)
+        require_rate(rate)
+        state = self._checked_state(state, x.shape[0])
+        block = min(_BLOCK, 1 << (x.shape[1] - 1).bit_length())
+        with self._full_precision(x):
+            operators = self._cache.get(
+                "chunk", (block, rate), self._weights(), lambda: self._chunk_operators(block, rate)
+            )
+            y, state = ops.chunk_pass(operators, x.to(state.dtype), state)
+            return self._skip(y, x), state
+
+    def step(
+        self, x_t: Float[Tensor, "B H"], state: Float[Tensor, "B H N"], rate: float = 1.0
+    ) -> tuple[Float[Tensor, "B O"], Float[Tensor, "B H N"]]:
+        """One position: its output and the next state, in time and memory that do not grow."""
+        require_vector(x_t, self.features)
+        require_rate(rate)
+        state = self._checked_state(state, x_t.shape[0])
+        with self._full_precision(x_t):
+            system, C = self._cache.get("recurrence", rate, self._weights(), lambda: self._recurrence(rate))
+            y, state = self._advance(system, C, x_t.to(state.dtype), state)
+            return self._skip(y, x_t), state
+
+    def initial_state(self, batch_size: int) -> Float[Tensor, "B H N"]:
+        """The state before the first sample: zeros, in the weights' place and at least float32."""
+        self._require_causal()
+        require_at_least("batch_size", batch_size, 1)
+        return self.D.new_zeros(batch_size, self.features, self.state_size, dtype=ops.kernel_dtype(self.D))
+
+    def _chunk_operators(self, block: int, rate: float) -> ops.ChunkOperators:
+        operators = ops.chunk_operators(*self._dense_system(rate), block)
+        dtype = ops.kernel_dtype(self.D)
+        powers, *others = operators
+        return ops.ChunkOperators(
+            tuple(power.to(dtype) for power in powers), *(other.to(dtype) for other in others)
+        )
+
+    def _step_sizes(self, rate: float) -> Float[Tensor, " H"]:
+        return self.log_step_size.exp() * rate
+
+    def _weights(self) -> list[Tensor]:
+        return list(self.ssm_parameters().values())
+
+    def _skip(self, y: Float[Tensor, "... M H"], x: Float[Tensor, "... H"]) -> Tensor:
+        """Add D·x for every channel and flatten the channels, in the input's precision."""
+        return (y + self.D * x[..., None, :]).flatten(-2).to(x.dtype)
+
+    def _checked_state(self, state: Tensor | None, batch_size: int) -> Tensor:
+        self._require_causal()
+        if state is None:
+            return self.initial_state(batch_size)
+        require_state(state, (batch_size, self.features, self.state_size))
+        return state
+
+    def _require_causal(self) -> None:
+        if self.bidirectional:
+            raise ValueError(
+                "A bidirectional layer needs the whole sequence: it has no state, no prefill and no step. "
+                "Call the layer itself, or build it with bidirectional=False to stream."
+            )
+
+    def _full_precision(self, x: Tensor) -> torch.autocast:
+        # Long sums over time lose too much in half precision; autocast is for the mixing around them.
+        return torch.autocast(x.device.type, enabled=False)
+
+    def extra_repr(self) -> str:
+        """The options that are not visible as submodules."""
+        text = f"features={self.features}, state_size={self.state_size}"
+        if self.channels > 1:
+            text += f", channels={self.channels}"
+        return text + (", bidirectional=True" if self.bidirectional else "")

@@ -1,0 +1,71 @@
+"""From (B, L, H) to what the head reads, for whole sequences and as a running value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+PoolingKind = Literal["mean", "last", "none"]
+POOLING_KINDS: tuple[str, ...] = get_args(PoolingKind)
+
+
+class NoPooling(nn.Module):
+    """Every position is read by itself."""
+
+    def forward(self, x: Float[Tensor, "B L H"], mask: Bool[Tensor, "B L"] | None) -> Tensor:
+        """What the head reads of a whole sequence."""
+        return x
+
+    def initial_state(self, x: Float[Tensor, "B ... H"]) -> tuple[Tensor, ...]:
+        """What is known before the first position."""
+        return ()
+
+    def prefill(
+        self, x: Float[Tensor, "B L H"], state: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """What the head reads after a chunk, and what is known by then."""
+        return x, ()
+
+
+class LastPooling(NoPooling):
+    """The last real position of each sequence."""
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
+            return x[:, -1]
+        positions = torch.arange(x.shape[1], device=x.device)
+        last = torch.where(mask, positions, 0).amax(dim=1)
+        return x[torch.arange(x.shape[0], device=x.device), last]
+
+    def prefill(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return x[:, -1], ()
+
+
+class MeanPooling(NoPooling):
+    """The mean over the real positions; streaming, the mean of what has been seen so far."""
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
+            return x.mean(dim=1)
+        kept = x.masked_fill(~mask[..., None], 0)
+        return kept.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+    def initial_state(self, x: Tensor) -> tuple[Tensor, ...]:
+        return x.new_zeros(x.shape[0], x.shape[-1]), x.new_zeros(x.shape[0], 1)
+
+    def prefill(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        mean, count = state
+        new_count = count + x.shape[1]
+        # A running mean, not a running sum: a sum would lose digits over a long stream.
+        mean = mean + (x - mean[:, None]).sum(dim=1) / new_count
+        return mean, (mean, new_count)
+
+
+def build_pooling(kind: PoolingKind) -> NoPooling:
+    """The pooling of that name."""
+    return {"mean": MeanPooling, "last": LastPooling, "none": NoPooling}[kind]()

@@ -1,0 +1,150 @@
+"""Saving and loading: config.json says what a model is, model.safetensors holds its weights. No pickle."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from torchs4.layers import LSSLConfig, S4BlockConfig, S4Config, S4DConfig
+
+# Raised when older files stop meaning what they say.
+FORMAT = 1
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+
+# Configurations that may stand inside another one, by the name that the file has for them.
+_NESTED = {cls.__name__: cls for cls in (S4Config, S4DConfig, LSSLConfig, S4BlockConfig)}
+
+Config = TypeVar("Config")
+
+
+class PretrainedModel(nn.Module, Generic[Config]):
+    """A module that is fully described by a frozen configuration, and can be saved and loaded."""
+
+    config_class: ClassVar[type]
+    config: Config
+
+    def save_pretrained(self, directory: str | Path) -> None:
+        """Write config.json and model.safetensors; an interrupted save leaves the old files whole."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        description = {
+            "format": FORMAT,
+            "model": type(self).__name__,
+            "config": _to_plain(self.config),
+        }
+        weights = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        _replace(directory / WEIGHTS_FILE, lambda path: save_file(weights, path))
+        text = json.dumps(description, indent=2) + "\n"
+        _replace(directory / CONFIG_FILE, lambda path: path.write_text(text, encoding="utf-8"))
+
+    @classmethod
+    def from_pretrained(cls, directory: str | Path) -> Self:
+        """The model that save_pretrained wrote, in evaluation mode."""
+        directory = Path(directory)
+        for name in (CONFIG_FILE, WEIGHTS_FILE):
+            if not (directory / name).is_file():
+                raise ValueError(f"{directory} holds no {name}. Pass the folder that save_pretrained wrote.")
+        config = cls._read_config(directory / CONFIG_FILE)
+        weights = _read_weights(directory / WEIGHTS_FILE)
+        model = cls(config)
+        _require_same_weights(model.state_dict(), weights, directory)
+        dtypes = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
+        if len(dtypes) == 1:
+            model = model.to(dtypes.pop())
+        model.load_state_dict(weights)
+        return model.eval()
+
+    @classmethod
+    def _read_config(cls, path: Path) -> Any:
+        try:
+            description = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is not readable JSON ({error}). Save the model again.") from error
+        if not isinstance(description, dict) or not {"format", "model", "config"} <= set(description):
+            raise ValueError(f"{path} was not written by save_pretrained: it lacks format, model or config.")
+        if description["format"] != FORMAT:
+            raise ValueError(
+                f"{path} has format {description['format']}; this version of torchs4 reads format {FORMAT}. "
+                f"Install the version that wrote it, or save the model again."
+            )
+        if description["model"] != cls.__name__:
+            raise ValueError(
+                f"{path} describes a {description['model']}, not a {cls.__name__}. "
+                f"Call {description['model']}.from_pretrained instead."
+            )
+        return _from_plain(cls.config_class, description["config"], path)
+
+
+def _to_plain(config: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            value = {"kind": type(value).__name__, **_to_plain(value)}
+        plain[field.name] = value
+    return plain
+
+
+def _from_plain(config_class: type, plain: dict[str, Any], path: Path) -> Any:
+    values = {}
+    for name, value in plain.items():
+        if isinstance(value, dict):
+            kind = value.get("kind")
+            if kind not in _NESTED:
+                raise ValueError(
+                    f"{path}: {name} is of kind {kind!r}; this version of torchs4 knows {', '.join(_NESTED)}."
+                )
+            rest = {key: item for key, item in value.items() if key != "kind"}
+            value = _from_plain(_NESTED[kind], rest, path)
+        values[name] = value
+    known = {field.name for field in dataclasses.fields(config_class)}
+    if unknown := set(values) - known:
+        raise ValueError(
+            f"{path}: {config_class.__name__} has no field {', '.join(sorted(unknown))}. "
+            f"The file comes from another version of torchs4."
+        )
+    return config_class(**values)
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged or cut short ({error}). Copy or download it again.") from error
+
+
+def _require_same_weights(expected: dict[str, Tensor], received: dict[str, Tensor], directory: Path) -> None:
+    missing = sorted(set(expected) - set(received))
+    surplus = sorted(set(received) - set(expected))
+    differing = [
+        f"{name} {tuple(received[name].shape)} instead of {tuple(tensor.shape)}"
+        for name, tensor in expected.items()
+        if name in received and received[name].shape != tensor.shape
+    ]
+    problems = [
+        f"{label} {', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
+        for label, names in (("missing", missing), ("unknown", surplus), ("shapes", differing))
+        if names
+    ]
+    if problems:
+        raise ValueError(
+            f"The weights in {directory} belong to another model than its {CONFIG_FILE} describes: "
+            f"{'; '.join(problems)}."
+        )
+
+
+def _replace(path: Path, write: Any) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

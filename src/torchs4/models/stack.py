@@ -1,0 +1,84 @@
+"""Blocks one after the other, with the final norm that pre-norm blocks need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from torch import Tensor, nn
+
+from torchs4.layers.block import S4Block, S4BlockConfig
+from torchs4.layers.inputs import position_mask, require_sequence
+from torchs4.layers.norms import build_norm
+from torchs4.layers.options import require_at_least
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jaxtyping import Bool, Float, Int
+
+
+class BlockStack(nn.Module):
+    """`num_layers` equal blocks, (B, L, H) to (B, L, H). Its state is the tuple of the blocks' states."""
+
+    def __init__(self, features: int, num_layers: int, block: S4BlockConfig) -> None:
+        super().__init__()
+        require_at_least("num_layers", num_layers, 1)
+        self.features = features
+        self.blocks = nn.ModuleList(S4Block(features, block) for _ in range(num_layers))
+        # Post-norm blocks have normalised their output already.
+        self.norm = build_norm(block.norm if block.pre_norm else "none", features)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B L H"],
+        lengths: Int[Tensor, " B"] | Sequence[int] | None = None,
+        mask: Bool[Tensor, "B L"] | None = None,
+        rate: float = 1.0,
+    ) -> Float[Tensor, "B L H"]:
+        """The whole sequence at once."""
+        require_sequence(x, self.features)
+        mask = position_mask(x, lengths, mask)
+        for block in self._ordered_blocks():
+            x = block(x, mask=mask, rate=rate)
+        return self.norm(x, mask)
+
+    def prefill(
+        self, x: Float[Tensor, "B L H"], state: tuple[Any, ...] | None = None, rate: float = 1.0
+    ) -> tuple[Float[Tensor, "B L H"], tuple[Any, ...]]:
+        """A chunk of the sequence: its outputs and the state after it."""
+        require_sequence(x, self.features)
+        old_states = self._checked_state(state, x.shape[0])
+        new_states = []
+        for block, old in zip(self._ordered_blocks(), old_states, strict=True):
+            x, new = block.prefill(x, old, rate)
+            new_states.append(new)
+        return self.norm(x), tuple(new_states)
+
+    def step(
+        self, x_t: Float[Tensor, "B H"], state: tuple[Any, ...], rate: float = 1.0
+    ) -> tuple[Float[Tensor, "B H"], tuple[Any, ...]]:
+        """One position: its output and the next state."""
+        old_states = self._checked_state(state, x_t.shape[0])
+        new_states = []
+        for block, old in zip(self._ordered_blocks(), old_states, strict=True):
+            x_t, new = block.step(x_t, old, rate)
+            new_states.append(new)
+        return self.norm.step(x_t), tuple(new_states)
+
+    def initial_state(self, batch_size: int) -> tuple[Any, ...]:
+        """The state before the first position."""
+        return tuple(block.initial_state(batch_size) for block in self._ordered_blocks())
+
+    def _ordered_blocks(self) -> list[S4Block]:
+        return cast("list[S4Block]", list(self.blocks))
+
+    def _checked_state(self, state: Any, batch_size: int) -> tuple[Any, ...]:
+        if state is None:
+            return self.initial_state(batch_size)
+        if not isinstance(state, tuple | list) or len(state) != len(self.blocks):
+            received = f"{len(state)} entries" if isinstance(state, tuple | list) else type(state).__name__
+            raise ValueError(
+                f"state is {received}; expected a tuple with one entry for each of the {len(self.blocks)} "
+                f"blocks, as initial_state, prefill and step return it."
+            )
+        return tuple(state)

@@ -1,0 +1,151 @@
+"""Numeric operators: the public functions, which check what they get and run an implementation.
+
+Axes: B batch, L length, H features, N state size, n = N/2 stored modes, R rank, M output channels.
+Complex parameters are real pairs (..., 2); states are (B, H, N), real and imaginary parts interleaved.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from torchs4.ops import reference
+from torchs4.ops.reference import (
+    ChunkOperators,
+    DiscreteDPLR,
+    chunk_operators,
+    chunk_pass,
+    dense_kernel,
+    dense_step,
+    dense_transition,
+    discretize_diagonal,
+    discretize_dplr,
+    dplr_step,
+    kernel_dtype,
+    output_row,
+)
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from torchs4.ssm import Discretization
+
+__all__ = [
+    "ChunkOperators",
+    "DiscreteDPLR",
+    "chunk_operators",
+    "chunk_pass",
+    "dense_kernel",
+    "dense_step",
+    "dense_transition",
+    "diagonal_kernel",
+    "discretize_diagonal",
+    "discretize_dplr",
+    "dplr_kernel",
+    "dplr_step",
+    "kernel_dtype",
+    "long_convolution",
+    "output_row",
+]
+
+
+def dplr_kernel(
+    A: Float[Tensor, "H n 2"],
+    P: Float[Tensor, "R H n 2"],
+    Q: Float[Tensor, "R H n 2"],
+    B: Float[Tensor, "H n 2"],
+    C: Float[Tensor, "M H n 2"],
+    dt: Float[Tensor, " H"],
+    length: int,
+) -> Float[Tensor, "M H L"]:
+    """The convolution kernel C Ā^l B̄ of A = Λ - P Q* under the bilinear rule, for any length."""
+    H, n, _ = A.shape
+    _require_length(length)
+    _require_shape("A", A, (H, n, 2))
+    _require_shape("P", P, (P.shape[0], H, n, 2))
+    _require_shape("Q", Q, tuple(P.shape))
+    _require_shape("B", B, (H, n, 2))
+    _require_shape("C", C, (C.shape[0], H, n, 2))
+    _require_shape("dt", dt, (H,))
+    return _dplr_kernel(A, P, Q, B, C, dt, length)
+
+
+def diagonal_kernel(
+    A: Float[Tensor, "H n 2"],
+    B: Float[Tensor, "H n 2"],
+    C: Float[Tensor, "M H n 2"],
+    dt: Float[Tensor, " H"],
+    length: int,
+    method: Discretization = "zoh",
+) -> Float[Tensor, "M H L"]:
+    """The convolution kernel of a diagonal A, for any length."""
+    H, n, _ = A.shape
+    _require_length(length)
+    _require_shape("B", B, (H, n, 2))
+    _require_shape("C", C, (C.shape[0], H, n, 2))
+    _require_shape("dt", dt, (H,))
+    return reference.diagonal_kernel(A, B, C, dt, length, method)
+
+
+def long_convolution(
+    u: Float[Tensor, "B L H"],
+    kernel: Float[Tensor, "M H L"],
+    backward_kernel: Float[Tensor, "M H L"] | None = None,
+) -> Float[Tensor, "B L M H"]:
+    """Causal convolution of every feature with its kernels; a backward kernel looks at the future.
+
+    y_t = Σ_{j≤t} k_{t-j} u_j + Σ_{j≥0} k'_j u_{t+1+j}, in the kernel's precision.
+    """
+    _, length, H = u.shape
+    _require_length(length)
+    _require_shape("kernel", kernel, (kernel.shape[0], H, length))
+    if backward_kernel is not None:
+        _require_shape("backward_kernel", backward_kernel, tuple(kernel.shape))
+    return reference.long_convolution(u, kernel, backward_kernel)
+
+
+# Registered operators: a compiler or exporter sees one opaque node with known shapes instead of the
+# blocks and complex numbers inside.
+@torch.library.custom_op("torchs4::dplr_kernel", mutates_args=())
+def _dplr_kernel(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, C: Tensor, dt: Tensor, length: int) -> Tensor:
+    return reference.dplr_kernel(A, P, Q, B, C, dt, length)
+
+
+@_dplr_kernel.register_fake
+def _(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, C: Tensor, dt: Tensor, length: int) -> Tensor:
+    return C.new_empty(C.shape[0], C.shape[1], length, dtype=kernel_dtype(C))
+
+
+@torch.library.custom_op("torchs4::dplr_kernel_backward", mutates_args=())
+def _dplr_kernel_backward(
+    grad: Tensor, A: Tensor, P: Tensor, Q: Tensor, B: Tensor, C: Tensor, dt: Tensor
+) -> list[Tensor]:
+    return reference.dplr_kernel_backward(grad, A, P, Q, B, C, dt)
+
+
+@_dplr_kernel_backward.register_fake
+def _(grad: Tensor, A: Tensor, P: Tensor, Q: Tensor, B: Tensor, C: Tensor, dt: Tensor) -> list[Tensor]:
+    return [torch.empty_like(x) for x in (A, P, Q, B, C, dt)]
+
+
+def _save_inputs(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    ctx.save_for_backward(*inputs[:-1])
+
+
+def _differentiate_dplr_kernel(ctx, grad):  # type: ignore[no-untyped-def]
+    return (*_dplr_kernel_backward(grad, *ctx.saved_tensors), None)
+
+
+_dplr_kernel.register_autograd(_differentiate_dplr_kernel, setup_context=_save_inputs)
+
+
+def _require_length(length: int) -> None:
+    if length < 1:
+        raise ValueError(f"length is {length}; a kernel or a signal needs at least one sample.")
+
+
+def _require_shape(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    if tensor.shape != shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {shape}.")

@@ -1,0 +1,49 @@
+"""Which parameters an optimiser treats how."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torchs4.layers import SSMLayer
+from torchs4.layers.options import require_at_least
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def parameter_groups(
+    model: nn.Module, lr: float, weight_decay: float = 0.0, ssm_lr: float = 1e-3
+) -> list[dict[str, Any]]:
+    """Groups for torch.optim: `AdamW(parameter_groups(model, lr=0.01, weight_decay=0.05))`.
+
+    State-space parameters (Λ, P, B, C, Δ) get at most ssm_lr and no decay, which keeps HiPPO intact; biases
+    and norms get lr and no decay; everything else gets lr and weight_decay. Frozen parameters are left out.
+    """
+    require_at_least("lr", lr, 0)
+    require_at_least("ssm_lr", ssm_lr, 0)
+    require_at_least("weight_decay", weight_decay, 0)
+    ssm = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, SSMLayer)
+        for parameter in module.ssm_parameters().values()
+    }
+    state_space: list[nn.Parameter] = []
+    undecayed: list[nn.Parameter] = []
+    decayed: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        if id(parameter) in ssm:
+            state_space.append(parameter)
+        elif parameter.ndim <= 1:
+            # Biases and the scales of norms are the only vectors.
+            undecayed.append(parameter)
+        else:
+            decayed.append(parameter)
+    groups = [
+        {"params": decayed, "lr": lr, "weight_decay": weight_decay},
+        {"params": undecayed, "lr": lr, "weight_decay": 0.0},
+        {"params": state_space, "lr": min(lr, ssm_lr), "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
