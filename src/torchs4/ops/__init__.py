@@ -6,7 +6,7 @@ Complex parameters are real pairs (..., 2); states are (B, H, N), real and imagi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -69,7 +69,7 @@ def dplr_kernel(
     _require_shape("B", B, (H, n, 2))
     _require_shape("C", C, (C.shape[0], H, n, 2))
     _require_shape("dt", dt, (H,))
-    return _dplr_kernel(A, P, Q, B, C, dt, length)
+    return _modal_kernel(*reference.modal_system(A, P, Q, B, dt), C, length)
 
 
 def diagonal_kernel(
@@ -108,37 +108,37 @@ def long_convolution(
 
 # Registered operators: a compiler or exporter sees one opaque node with known shapes instead of the
 # blocks and complex numbers inside.
-@torch.library.custom_op("torchs4::dplr_kernel", mutates_args=())
-def _dplr_kernel(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, C: Tensor, dt: Tensor, length: int) -> Tensor:
-    return reference.dplr_kernel(A, P, Q, B, C, dt, length)
+@torch.library.custom_op("torchs4::modal_kernel", mutates_args=())
+def _modal_kernel(decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, length: int) -> Tensor:
+    return reference.modal_kernel(decay, p, q, b, C, length)
 
 
-@_dplr_kernel.register_fake
-def _(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, C: Tensor, dt: Tensor, length: int) -> Tensor:
+@_modal_kernel.register_fake
+def _(decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, length: int) -> Tensor:
     return C.new_empty(C.shape[0], C.shape[1], length, dtype=kernel_dtype(C))
 
 
-@torch.library.custom_op("torchs4::dplr_kernel_backward", mutates_args=())
-def _dplr_kernel_backward(
-    grad: Tensor, A: Tensor, P: Tensor, Q: Tensor, B: Tensor, C: Tensor, dt: Tensor
+@torch.library.custom_op("torchs4::modal_kernel_backward", mutates_args=())
+def _modal_kernel_backward(
+    grad: Tensor, decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor
 ) -> list[Tensor]:
-    return reference.dplr_kernel_backward(grad, A, P, Q, B, C, dt)
+    return reference.modal_kernel_backward(grad, decay, p, q, b, C)
 
 
-@_dplr_kernel_backward.register_fake
-def _(grad: Tensor, A: Tensor, P: Tensor, Q: Tensor, B: Tensor, C: Tensor, dt: Tensor) -> list[Tensor]:
-    return [torch.empty_like(x) for x in (A, P, Q, B, C, dt)]
+@_modal_kernel_backward.register_fake
+def _(grad: Tensor, decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor) -> list[Tensor]:
+    return [torch.empty_like(x) for x in (decay, p, q, b, C)]
 
 
-def _save_inputs(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs[:-1])
 
 
-def _differentiate_dplr_kernel(ctx, grad):  # type: ignore[no-untyped-def]
-    return (*_dplr_kernel_backward(grad, *ctx.saved_tensors), None)
+def _differentiate_modal_kernel(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return (*_modal_kernel_backward(grad, *ctx.saved_tensors), None)
 
 
-_dplr_kernel.register_autograd(_differentiate_dplr_kernel, setup_context=_save_inputs)
+_modal_kernel.register_autograd(_differentiate_modal_kernel, setup_context=_keep_inputs)
 
 
 def _require_length(length: int) -> None:

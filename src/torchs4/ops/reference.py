@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from torchs4.ops.contour import Contour, fast_transform_length
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -154,54 +156,157 @@ def _as_real_row(row: Tensor) -> Tensor:
 # --- kernels -----------------------------------------------------------------------------------------
 
 
-def dplr_kernel(
+def modal_system(
     A: Float[Tensor, "H n 2"],
     P: Float[Tensor, "R H n 2"],
     Q: Float[Tensor, "R H n 2"],
     B: Float[Tensor, "H n 2"],
-    C: Float[Tensor, "M H n 2"],
     dt: Float[Tensor, " H"],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The discrete system that `modal_kernel` takes, as float64 pairs: 1 - a, p, q and b."""
+    decay, p, q, b = (torch.view_as_real(part) for part in _bilinear(A, P, Q, B, dt))
+    return decay, p, q, b
+
+
+def modal_kernel(
+    decay: Float[Tensor, "H n 2"],
+    p: Float[Tensor, "R H n 2"],
+    q: Float[Tensor, "R H n 2"],
+    b: Float[Tensor, "H n 2"],
+    C: Float[Tensor, "M H n 2"],
     length: int,
 ) -> Float[Tensor, "M H L"]:
-    """K_l = C Ā^l B̄ for l < length, by sums of 1/(1 - z a) on a circle inside the unit circle.
+    """K_l = C Ā^l b for l < length, by sums of 1/(1 - z a) on a circle inside the unit circle.
 
-    Not differentiable by itself: `dplr_kernel_backward` recomputes it block by block.
+    Holds one block of nodes at a time; the backward pass below does the same and needs nothing kept.
     """
-    with torch.no_grad():
-        system = _bilinear(A, P, Q, B, dt)
-        contour = _Contour.around(length, exact=C.dtype == torch.float64, device=C.device)
-        spectrum = [_spectrum(system, _complex(C), z, e) for z, e in contour.blocks(_block_size(A))]
-        return contour.samples(torch.cat(spectrum, dim=-1)).to(kernel_dtype(C))
+    contour = Contour.around(length, kernel_dtype(C))
+    system, C_complex = _ModalSystem(*map(_complex, (decay, p, q, b))), _complex(C)
+    coefficients = _coefficients(system, C_complex)
+    spectrum = []
+    for z, one_minus_z in _node_blocks(contour, decay):
+        resolvent, _, _ = _pair_resolvent(system.decay, z, one_minus_z)
+        pairs = _pair_sums(coefficients, resolvent, z, one_minus_z)
+        spectrum.append(_woodbury(pairs, C.shape[0], z)[0])
+    return contour.samples(torch.cat(spectrum, dim=-1)).to(kernel_dtype(C))
 
 
-def dplr_kernel_backward(
+def modal_kernel_backward(
     grad: Float[Tensor, "M H L"],
-    A: Float[Tensor, "H n 2"],
-    P: Float[Tensor, "R H n 2"],
-    Q: Float[Tensor, "R H n 2"],
-    B: Float[Tensor, "H n 2"],
+    decay: Float[Tensor, "H n 2"],
+    p: Float[Tensor, "R H n 2"],
+    q: Float[Tensor, "R H n 2"],
+    b: Float[Tensor, "H n 2"],
     C: Float[Tensor, "M H n 2"],
-    dt: Float[Tensor, " H"],
 ) -> list[Tensor]:
-    """The gradients for A, P, Q, B, C and dt, holding one block of nodes at a time."""
-    length = grad.shape[-1]
-    contour = _Contour.around(length, exact=C.dtype == torch.float64, device=C.device)
-    with torch.enable_grad():
-        spectrum = grad.new_zeros(*C.shape[:2], contour.size // 2 + 1, dtype=torch.complex128)
-        spectrum.requires_grad_()
-        (spectrum_grad,) = torch.autograd.grad(contour.samples(spectrum), spectrum, grad.double())
+    """The gradients of `modal_kernel` for its five tensors."""
+    contour = Contour.around(grad.shape[-1], kernel_dtype(C))
+    spectrum_grad = contour.samples_backward(grad)
+    system, C_complex = _ModalSystem(*map(_complex, (decay, p, q, b))), _complex(C)
+    coefficients = _coefficients(system, C_complex)
+    coefficient_grad = torch.zeros_like(coefficients)
+    decay_grad = torch.zeros_like(system.decay)
+    start = 0
+    for z, one_minus_z in _node_blocks(contour, decay):
+        block_grad = spectrum_grad[..., start : start + len(z)]
+        start += len(z)
+        resolvent, factor, mirrored = _pair_resolvent(system.decay, z, one_minus_z)
+        pairs = _pair_sums(coefficients, resolvent, z, one_minus_z)
+        pair_grad = _woodbury_backward(block_grad, pairs, C.shape[0], z)
+        sum_grad = torch.stack([one_minus_z.conj() * pair_grad, z.conj() * pair_grad])
+        sum_grad = torch.view_as_real(sum_grad).flatten(-2)
+        coefficient_grad += torch.einsum(
+            "srchk,hnk->srchn", sum_grad, torch.view_as_real(resolvent).flatten(-2)
+        )
+        resolvent_grad = torch.einsum("srchn,srchk->hnk", coefficients, sum_grad)
+        resolvent_grad = torch.view_as_complex(resolvent_grad.unflatten(-1, (-1, 2)))
+        # resolvent = 1/(factor·mirrored), factor = 1 - z + z·decay, mirrored the same with conj(decay).
+        product_grad = -resolvent_grad * (resolvent * resolvent).conj() * z.conj()
+        decay_grad += (product_grad * mirrored.conj()).sum(-1)
+        decay_grad += (product_grad * factor.conj()).sum(-1).conj()
 
-        A, P, Q, B, C, dt = inputs = [x.detach().requires_grad_() for x in (A, P, Q, B, C, dt)]
-        parts = (*_bilinear(A, P, Q, B, dt), _complex(C))
-        leaves = [part.detach().requires_grad_() for part in parts]
-        part_grads = [torch.zeros_like(leaf) for leaf in leaves]
-        block = _block_size(A)
-        grad_blocks = spectrum_grad.split(block, dim=-1)
-        for (z, e), grad_block in zip(contour.blocks(block), grad_blocks, strict=True):
-            values = _spectrum(_ModalSystem(*leaves[:4]), leaves[4], z, e)
-            for total, new in zip(part_grads, torch.autograd.grad(values, leaves, grad_block), strict=True):
-                total += new
-        return list(torch.autograd.grad(parts, inputs, part_grads))
+    rows, columns = _rows_and_columns(system, C_complex)
+    real_grad, turned_grad = 2 * coefficient_grad
+    weight_grad = real_grad + turned_grad * system.decay
+    decay_grad += (turned_grad * rows[:, None] * columns).sum((0, 1))
+    row_grad = (weight_grad * columns.conj()).sum(1)
+    column_grad = (weight_grad * rows[:, None].conj()).sum(0)
+    channels = C.shape[0]
+    grads = (decay_grad, column_grad[1:], row_grad[channels:], column_grad[0], row_grad[:channels])
+    inputs = (decay, p, q, b, C)
+    # Copies: an operator's outputs may not share memory.
+    return [torch.view_as_real(g).to(x.dtype, copy=True) for g, x in zip(grads, inputs, strict=True)]
+
+
+def _node_blocks(contour: Contour, decay: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    block = max(1, _BLOCK_ELEMENTS // (decay.shape[0] * decay.shape[1]))
+    for start in range(0, contour.half, block):
+        yield contour.nodes(start, min(start + block, contour.half), decay.device)
+
+
+def _rows_and_columns(system: _ModalSystem, C: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows read the state, columns write it; Woodbury needs the sums of all their products."""
+    return torch.cat([C, system.q]), torch.cat([system.b[None], system.p])
+
+
+def _coefficients(system: _ModalSystem, C: Tensor) -> Float[Tensor, "2 M+R 1+R H n"]:
+    """The real numerators of a conjugate pair.
+
+    v/(1 - za) + v̄/(1 - zā) = (2Re(v)(1-z) + 2Re(v·conj(1-a)) z) / ((1 - za)(1 - zā)), so every sum over
+    the modes is a real matrix times the pair's shared resolvent.
+    """
+    rows, columns = _rows_and_columns(system, C)
+    weights = rows[:, None] * columns
+    return 2 * torch.stack([weights.real, (weights * system.decay.conj()).real])
+
+
+def _pair_resolvent(
+    decay: Complex[Tensor, "H n"], z: Complex[Tensor, " K"], one_minus_z: Complex[Tensor, " K"]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """1/((1 - za)(1 - zā)) and its two factors, each of which keeps its digits where it is small."""
+    factor = one_minus_z + z * decay[..., None]
+    mirrored = one_minus_z + z * decay.conj()[..., None]
+    return 1 / (factor * mirrored), factor, mirrored
+
+
+def _pair_sums(
+    coefficients: Tensor, resolvent: Tensor, z: Tensor, one_minus_z: Tensor
+) -> Complex[Tensor, "M+R 1+R H K"]:
+    sums = torch.einsum("srchn,hnk->srchk", coefficients, torch.view_as_real(resolvent).flatten(-2))
+    plain, turned = torch.view_as_complex(sums.unflatten(-1, (-1, 2)))
+    return one_minus_z * plain + z * turned
+
+
+def _woodbury(pairs: Tensor, channels: int, z: Tensor) -> tuple[Tensor, Tensor]:
+    """C (1 - zĀ)⁻¹ b from the sums of the diagonal part, and the correction's solution."""
+    solution = _solve(_woodbury_matrix(pairs, channels, z), pairs[channels:, 0])
+    return pairs[:channels, 0] - z * (pairs[:channels, 1:] * solution).sum(1), solution
+
+
+def _woodbury_backward(grad: Complex[Tensor, "M H K"], pairs: Tensor, channels: int, z: Tensor) -> Tensor:
+    matrix = _woodbury_matrix(pairs, channels, z)
+    solution = _solve(matrix, pairs[channels:, 0])
+    solution_grad = -(grad[:, None] * (z * pairs[:channels, 1:]).conj()).sum(0)
+    through = _solve(matrix.transpose(0, 1).conj(), solution_grad)
+    pair_grad = torch.empty_like(pairs)
+    pair_grad[:channels, 0] = grad
+    pair_grad[:channels, 1:] = -grad[:, None] * (z * solution).conj()
+    pair_grad[channels:, 0] = through
+    pair_grad[channels:, 1:] = -through[:, None] * (z * solution).conj()
+    return pair_grad
+
+
+def _woodbury_matrix(pairs: Tensor, channels: int, z: Tensor) -> Complex[Tensor, "R R H K"]:
+    rank = pairs.shape[0] - channels
+    identity = torch.eye(rank, dtype=z.dtype, device=z.device)[..., None, None]
+    return identity + z * pairs[channels:, 1:]
+
+
+def _solve(matrix: Complex[Tensor, "R R H K"], right: Complex[Tensor, "R H K"]) -> Complex[Tensor, "R H K"]:
+    if matrix.shape[0] <= 1:
+        return right / matrix[0] if matrix.shape[0] else right
+    solved = torch.linalg.solve(matrix.permute(2, 3, 0, 1), right.permute(1, 2, 0)[..., None])
+    return solved[..., 0].permute(2, 0, 1)
 
 
 def diagonal_kernel(
@@ -241,76 +346,6 @@ def kernel_dtype(C: Tensor) -> torch.dtype:
     return torch.float64 if C.dtype == torch.float64 else torch.float32
 
 
-class _Contour(NamedTuple):
-    """Nodes z = r·exp(-2πik/size) that see a kernel's first samples and next to nothing of the others.
-
-    What aliases into sample l is r^size·K[l + size]; what rounding grows by is r^-length. Sums are in
-    float64, so a float32 kernel affords r^size = 1e-8 with no more nodes than samples: both errors stay
-    near 1e-8. A float64 kernel takes four times the nodes and r^size = 1e-16: both stay near 1e-12.
-    """
-
-    size: int
-    length: int
-    log_radius: float
-    device: torch.device
-
-    @classmethod
-    def around(cls, length: int, *, exact: bool, device: torch.device) -> _Contour:
-        size = fast_transform_length(4 * length if exact else max(2, length))
-        return cls(size, length, math.log(1e-16 if exact else 1e-8) / size, device)
-
-    def blocks(self, block: int) -> Iterator[tuple[Complex[Tensor, " K"], Complex[Tensor, " K"]]]:
-        """Pairs of z and 1 - z, the latter without cancellation. Half the circle is enough."""
-        radius = math.exp(self.log_radius)
-        for start in range(0, self.size // 2 + 1, block):
-            stop = min(start + block, self.size // 2 + 1)
-            k = torch.arange(start, stop, dtype=torch.float64, device=self.device)
-            angle = 2 * math.pi / self.size * k
-            z = torch.polar(torch.full_like(angle, radius), -angle)
-            real = 2 * radius * torch.sin(angle / 2) ** 2 - math.expm1(self.log_radius)
-            yield z, torch.complex(real, radius * torch.sin(angle))
-
-    def samples(self, spectrum: Complex[Tensor, "M H K"]) -> Float[Tensor, "M H L"]:
-        steps = torch.arange(self.length, dtype=torch.float64, device=self.device)
-        damped = torch.fft.irfft(spectrum, n=self.size)[..., : self.length]
-        return damped * torch.exp(-self.log_radius * steps)
-
-
-def _spectrum(
-    system: _ModalSystem, C: Complex[Tensor, "M H n"], z: Tensor, one_minus_z: Tensor
-) -> Complex[Tensor, "M H K"]:
-    """Σ_l K_l z^l = C (1 - zĀ)⁻¹ B̄ at the nodes z.
-
-    A conjugate pair shares one denominator D = (1 - za)(1 - zā) with a numerator whose coefficients are
-    real: v/(1 - za) + v̄/(1 - zā) = (2Re(v)(1-z) + 2Re(v·conj(1-a)) z) / D. So every sum over the modes
-    is a real matrix times 1/D.
-    """
-    decay = system.decay
-    # Multiplied out, D would lose digits at modes near the Nyquist frequency, where both factors are small.
-    denominator = (one_minus_z + z * decay[..., None]) * (one_minus_z + z * decay.conj()[..., None])
-    # Rows read the state, columns write it; all products are needed for Woodbury.
-    rows = torch.cat([C, system.q])
-    columns = torch.cat([system.b[None], system.p])
-    weights = rows[:, None] * columns[None]
-    coefficients = 2 * torch.stack([weights.real, (weights * decay.conj()).real])
-    sums = torch.einsum("srchn,hnk->srchk", coefficients, torch.view_as_real(1 / denominator).flatten(-2))
-    sums = torch.view_as_complex(sums.unflatten(-1, (-1, 2)))
-    pairs = one_minus_z * sums[0] + z * sums[1]
-    channels = C.shape[0]
-    from_input, through_p = pairs[:channels, 0], pairs[:channels, 1:]
-    if system.p.shape[0] == 0:
-        return from_input
-    q_from_input, q_through_p = pairs[channels:, 0], pairs[channels:, 1:]
-    if system.p.shape[0] == 1:
-        solved = q_from_input / (1 + z * q_through_p[0])
-    else:
-        identity = torch.eye(system.p.shape[0], dtype=z.dtype, device=z.device)
-        matrix = identity + (z * q_through_p).permute(2, 3, 0, 1)
-        solved = torch.linalg.solve(matrix, q_from_input.permute(1, 2, 0)[..., None])
-        solved = solved[..., 0].permute(2, 0, 1)
-    return from_input - z * torch.einsum("mrhk,rhk->mhk", through_p, solved)
-
-
 # --- convolution -------------------------------------------------------------------------------------
 
 
@@ -332,22 +367,6 @@ def long_convolution(
     signal_spectrum = torch.fft.rfft(u.to(kernel.dtype).transpose(1, 2), n=size)
     y = torch.fft.irfft(signal_spectrum[:, None] * kernel_spectrum, n=size)[..., :length]
     return y.permute(0, 3, 1, 2)
-
-
-def fast_transform_length(minimum: int) -> int:
-    """The smallest even number ≥ minimum with no prime factor above 5."""
-    best = 1 << max(1, (minimum - 1).bit_length())
-    five = 1
-    while five < best:
-        three = five
-        while three < best:
-            rest = -(-minimum // three)
-            even = three * (1 << max(1, (rest - 1).bit_length()))
-            if minimum <= even < best:
-                best = even
-            three *= 3
-        five *= 5
-    return best
 
 
 # --- recurrence --------------------------------------------------------------------------------------
@@ -468,7 +487,3 @@ def _complex_log1p(x: Tensor) -> Tensor:
     """log(1 + x) with all digits for small x, which torch.log1p does not offer for gradients."""
     magnitude = 0.5 * torch.log1p(2 * x.real + x.real**2 + x.imag**2)
     return torch.complex(magnitude, torch.atan2(x.imag, 1 + x.real))
-
-
-def _block_size(A: Tensor) -> int:
-    return max(1, _BLOCK_ELEMENTS // (A.shape[0] * A.shape[1]))
