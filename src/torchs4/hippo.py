@@ -150,9 +150,10 @@ def _diagonal_random(state_size: int, generator: torch.Generator | None) -> Diag
 
 
 def _dense_gaussian(state_size: int, generator: torch.Generator | None) -> DenseStart:
-    """Gaussian with eigenvalues in a disc left of the imaginary axis, so that it is stable."""
+    """Gaussian, shifted so that its slowest mode decays like LegS's: unshifted it would be unstable."""
     A = _normal((state_size, state_size), generator) / math.sqrt(state_size)
-    A -= 1.5 * torch.eye(state_size, dtype=torch.float64)
+    slowest = torch.linalg.eigvals(A).real.max()
+    A = A - (slowest + 0.5) * torch.eye(state_size, dtype=torch.float64)
     return DenseStart(A, _normal((state_size,), generator))
 
 
