@@ -126,11 +126,12 @@ class SSMLayer(nn.Module, ABC):
     ) -> Float[Tensor, "B L O"]:
         """The whole sequence at once, by convolution. Positions outside `lengths` or `mask` count as zero."""
         require_sequence(x, self.features)
+        require_rate(rate)
         mask = position_mask(x, lengths, mask)
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0)
         with self._full_precision(x):
-            kernel = self.kernel(x.shape[1], rate)
+            kernel = self._cached_kernel(x.shape[1], rate)
             directions = kernel.chunk(2) if self.bidirectional else (kernel,)
             y = ops.long_convolution(x, *directions)
             return self._skip(y, x)
@@ -170,6 +171,9 @@ class SSMLayer(nn.Module, ABC):
         self._require_causal()
         require_at_least("batch_size", batch_size, 1)
         return self.D.new_zeros(batch_size, self.features, self.state_size, dtype=ops.kernel_dtype(self.D))
+
+    def _cached_kernel(self, length: int, rate: float) -> Float[Tensor, "M H L"]:
+        return self._cache.get("kernel", (length, rate), self._weights(), lambda: self._kernel(length, rate))
 
     def _chunk_operators(self, block: int, rate: float) -> ops.ChunkOperators:
         operators = ops.chunk_operators(*self._dense_system(rate), block)

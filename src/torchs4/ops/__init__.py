@@ -6,12 +6,13 @@ Complex parameters are real pairs (..., 2); states are (B, H, N), real and imagi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from torchs4.ops import reference
+from torchs4.ops import reference, registered
+from torchs4.ops.implementation import get_implementation, set_implementation
 from torchs4.ops.reference import (
     ChunkOperators,
     DiscreteDPLR,
@@ -22,10 +23,9 @@ from torchs4.ops.reference import (
     dense_transition,
     discretize_diagonal,
     discretize_dplr,
-    dplr_step,
-    kernel_dtype,
     output_row,
 )
+from torchs4.ops.registered import kernel_dtype
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -45,9 +45,11 @@ __all__ = [
     "discretize_dplr",
     "dplr_kernel",
     "dplr_step",
+    "get_implementation",
     "kernel_dtype",
     "long_convolution",
     "output_row",
+    "set_implementation",
 ]
 
 
@@ -69,7 +71,7 @@ def dplr_kernel(
     _require_shape("B", B, (H, n, 2))
     _require_shape("C", C, (C.shape[0], H, n, 2))
     _require_shape("dt", dt, (H,))
-    return _modal_kernel(*reference.modal_system(A, P, Q, B, dt), C, length)
+    return registered.modal_kernel(*reference.modal_system(A, P, Q, B, dt), C, length)
 
 
 def diagonal_kernel(
@@ -103,42 +105,20 @@ def long_convolution(
     _require_shape("kernel", kernel, (kernel.shape[0], H, length))
     if backward_kernel is not None:
         _require_shape("backward_kernel", backward_kernel, tuple(kernel.shape))
-    return reference.long_convolution(u, kernel, backward_kernel)
+    return registered.long_convolution(u, kernel, backward_kernel).permute(1, 2, 0, 3)
 
 
-# Registered operators: a compiler or exporter sees one opaque node with known shapes instead of the
-# blocks and complex numbers inside.
-@torch.library.custom_op("torchs4::modal_kernel", mutates_args=())
-def _modal_kernel(decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, length: int) -> Tensor:
-    return reference.modal_kernel(decay, p, q, b, C, length)
-
-
-@_modal_kernel.register_fake
-def _(decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, length: int) -> Tensor:
-    return C.new_empty(C.shape[0], C.shape[1], length, dtype=kernel_dtype(C))
-
-
-@torch.library.custom_op("torchs4::modal_kernel_backward", mutates_args=())
-def _modal_kernel_backward(
-    grad: Tensor, decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor
-) -> list[Tensor]:
-    return reference.modal_kernel_backward(grad, decay, p, q, b, C)
-
-
-@_modal_kernel_backward.register_fake
-def _(grad: Tensor, decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor) -> list[Tensor]:
-    return [torch.empty_like(x) for x in (decay, p, q, b, C)]
-
-
-def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:-1])
-
-
-def _differentiate_modal_kernel(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return (*_modal_kernel_backward(grad, *ctx.saved_tensors), None)
-
-
-_modal_kernel.register_autograd(_differentiate_modal_kernel, setup_context=_keep_inputs)
+def dplr_step(
+    system: DiscreteDPLR,
+    C: Float[Tensor, "M H N"],
+    u: Float[Tensor, "B H"],
+    state: Float[Tensor, "B H N"],
+) -> tuple[Float[Tensor, "B M H"], Float[Tensor, "B H N"]]:
+    """One step at O(N) per feature: the output and the next state."""
+    needs_grad = any(x.requires_grad for x in (*system, C, u, state))
+    if torch.is_grad_enabled() and needs_grad:
+        return reference.modal_step(*system, C, u, state)
+    return registered.modal_step(*system, C, u, state)
 
 
 def _require_length(length: int) -> None:

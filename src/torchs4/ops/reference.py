@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from torchs4.ops.contour import Contour, fast_transform_length
+from torchs4.ops.registered import kernel_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -213,7 +214,7 @@ def modal_kernel_backward(
         resolvent, factor, mirrored = _pair_resolvent(system.decay, z, one_minus_z)
         pairs = _pair_sums(coefficients, resolvent, z, one_minus_z)
         pair_grad = _woodbury_backward(block_grad, pairs, C.shape[0], z)
-        sum_grad = torch.stack([one_minus_z.conj() * pair_grad, z.conj() * pair_grad])
+        sum_grad = torch.stack([one_minus_z.conj_physical() * pair_grad, z.conj_physical() * pair_grad])
         sum_grad = torch.view_as_real(sum_grad).flatten(-2)
         coefficient_grad += torch.einsum(
             "srchk,hnk->srchn", sum_grad, torch.view_as_real(resolvent).flatten(-2)
@@ -221,16 +222,16 @@ def modal_kernel_backward(
         resolvent_grad = torch.einsum("srchn,srchk->hnk", coefficients, sum_grad)
         resolvent_grad = torch.view_as_complex(resolvent_grad.unflatten(-1, (-1, 2)))
         # resolvent = 1/(factor·mirrored), factor = 1 - z + z·decay, mirrored the same with conj(decay).
-        product_grad = -resolvent_grad * (resolvent * resolvent).conj() * z.conj()
-        decay_grad += (product_grad * mirrored.conj()).sum(-1)
-        decay_grad += (product_grad * factor.conj()).sum(-1).conj()
+        product_grad = -resolvent_grad * (resolvent * resolvent).conj_physical() * z.conj_physical()
+        decay_grad += (product_grad * mirrored.conj_physical()).sum(-1)
+        decay_grad += (product_grad * factor.conj_physical()).sum(-1).conj_physical()
 
     rows, columns = _rows_and_columns(system, C_complex)
     real_grad, turned_grad = 2 * coefficient_grad
     weight_grad = real_grad + turned_grad * system.decay
     decay_grad += (turned_grad * rows[:, None] * columns).sum((0, 1))
-    row_grad = (weight_grad * columns.conj()).sum(1)
-    column_grad = (weight_grad * rows[:, None].conj()).sum(0)
+    row_grad = (weight_grad * columns.conj_physical()).sum(1)
+    column_grad = (weight_grad * rows[:, None].conj_physical()).sum(0)
     channels = C.shape[0]
     grads = (decay_grad, column_grad[1:], row_grad[channels:], column_grad[0], row_grad[:channels])
     inputs = (decay, p, q, b, C)
@@ -257,7 +258,7 @@ def _coefficients(system: _ModalSystem, C: Tensor) -> Float[Tensor, "2 M+R 1+R H
     """
     rows, columns = _rows_and_columns(system, C)
     weights = rows[:, None] * columns
-    return 2 * torch.stack([weights.real, (weights * system.decay.conj()).real])
+    return 2 * torch.stack([weights.real, (weights * system.decay.conj_physical()).real])
 
 
 def _pair_resolvent(
@@ -265,7 +266,7 @@ def _pair_resolvent(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """1/((1 - za)(1 - zā)) and its two factors, each of which keeps its digits where it is small."""
     factor = one_minus_z + z * decay[..., None]
-    mirrored = one_minus_z + z * decay.conj()[..., None]
+    mirrored = one_minus_z + z * decay.conj_physical()[..., None]
     return 1 / (factor * mirrored), factor, mirrored
 
 
@@ -286,13 +287,13 @@ def _woodbury(pairs: Tensor, channels: int, z: Tensor) -> tuple[Tensor, Tensor]:
 def _woodbury_backward(grad: Complex[Tensor, "M H K"], pairs: Tensor, channels: int, z: Tensor) -> Tensor:
     matrix = _woodbury_matrix(pairs, channels, z)
     solution = _solve(matrix, pairs[channels:, 0])
-    solution_grad = -(grad[:, None] * (z * pairs[:channels, 1:]).conj()).sum(0)
-    through = _solve(matrix.transpose(0, 1).conj(), solution_grad)
+    solution_grad = -(grad[:, None] * (z * pairs[:channels, 1:]).conj_physical()).sum(0)
+    through = _solve(matrix.transpose(0, 1).conj_physical(), solution_grad)
     pair_grad = torch.empty_like(pairs)
     pair_grad[:channels, 0] = grad
-    pair_grad[:channels, 1:] = -grad[:, None] * (z * solution).conj()
+    pair_grad[:channels, 1:] = -grad[:, None] * (z * solution).conj_physical()
     pair_grad[channels:, 0] = through
-    pair_grad[channels:, 1:] = -through[:, None] * (z * solution).conj()
+    pair_grad[channels:, 1:] = -through[:, None] * (z * solution).conj_physical()
     return pair_grad
 
 
@@ -317,18 +318,28 @@ def diagonal_kernel(
     length: int,
     method: Discretization,
 ) -> Float[Tensor, "M H L"]:
-    """K_l = 2·Re Σ C b a^l. Powers of a up to √L, then one product of √L × n and n × √L matrices."""
+    """K_l = 2·Re Σ C b a^l, as one product of √L × N and N × √L real matrices per feature.
+
+    With l = jT + i the power splits into a^(jT)·a^i, so only 2√L powers of a mode are ever formed.
+    """
     system = _discretize_modes(A, B, dt, method)
-    inner = max(1, math.isqrt(length - 1) + 1)
-    outer = -(-length // inner)
-    # log1p keeps the decay's digits: a is close to 1.
-    exponent = _complex_log1p(-system.decay)[..., None]
-    positions = torch.arange(max(inner, outer), dtype=torch.float64, device=A.device)
-    fine = torch.exp(exponent * positions[:inner])
-    coarse = torch.exp(exponent * (inner * positions[:outer]))
-    weights = _complex(C) * system.b
-    kernel = torch.einsum("mhn,hnj,hni->mhji", weights, coarse, fine).real
+    inner = math.isqrt(length - 1) + 1
+    fine, step = _powers(1 - system.decay, inner)
+    coarse, _ = _powers(step, -(-length // inner))
+    weighted = (_complex(C) * system.b)[..., None] * coarse
+    # Re(vw) = Re v Re w - Im v Im w: the modes' two parts are summed as one real axis.
+    left = torch.view_as_real(weighted.conj().resolve_conj())
+    kernel = torch.einsum("mhnjc,hnic->mhji", left, torch.view_as_real(fine))
     return 2 * kernel.flatten(-2)[..., :length].to(kernel_dtype(C))
+
+
+def _powers(a: Complex[Tensor, "H n"], count: int) -> tuple[Complex[Tensor, "H n count"], Tensor]:
+    """1, a, …, a^(count-1), and a^count: by doubling, so that no exponential or logarithm is taken."""
+    powers, step = torch.ones_like(a)[..., None], a
+    while powers.shape[-1] < count:
+        powers = torch.cat([powers, powers * step[..., None]], dim=-1)
+        step = step * step
+    return powers[..., :count], powers[..., count - 1] * a
 
 
 def dense_kernel(
@@ -341,54 +352,80 @@ def dense_kernel(
     return torch.einsum("mhn,hnl->mhl", C, _krylov(_squarings(A_bar, length), B_bar, length))
 
 
-def kernel_dtype(C: Tensor) -> torch.dtype:
-    """Kernels come in float64 for float64 parameters and in float32 for everything narrower."""
-    return torch.float64 if C.dtype == torch.float64 else torch.float32
-
-
 # --- convolution -------------------------------------------------------------------------------------
 
 
 def long_convolution(
     u: Float[Tensor, "B L H"],
     kernel: Float[Tensor, "M H L"],
-    backward_kernel: Float[Tensor, "M H L"] | None = None,
-) -> Float[Tensor, "B L M H"]:
+    backward_kernel: Float[Tensor, "M H L"] | None,
+) -> Float[Tensor, "M B L H"]:
     """y_t = Σ_{j≤t} k_{t-j} u_j, plus Σ_{j≥0} k'_j u_{t+1+j} where a backward kernel is given."""
+    size = fast_transform_length(2 * u.shape[1])
+    spectrum = _signal_spectrum(u, kernel.dtype, size) * _kernel_spectrum(kernel, backward_kernel, size)
+    y = torch.fft.irfft(spectrum, n=size)[..., : u.shape[1]]
+    return y.permute(1, 0, 3, 2).contiguous()
+
+
+def long_convolution_backward(
+    grad: Float[Tensor, "M B L H"],
+    u: Float[Tensor, "B L H"],
+    kernel: Float[Tensor, "M H L"],
+    backward_kernel: Float[Tensor, "M H L"] | None,
+) -> list[Tensor]:
+    """The gradients of `long_convolution` for the signal and each kernel: correlations."""
     length = u.shape[1]
     size = fast_transform_length(2 * length)
-    kernel_spectrum = torch.fft.rfft(kernel, n=size)
+    grad_spectrum = torch.fft.rfft(grad.to(kernel.dtype).permute(1, 0, 3, 2), n=size)
+    filters = _kernel_spectrum(kernel, backward_kernel, size)
+    u_grad = torch.fft.irfft((grad_spectrum * filters.conj_physical()).sum(1), n=size)[..., :length]
+    signal = _signal_spectrum(u, kernel.dtype, size)
+    lags = torch.fft.irfft((grad_spectrum * signal.conj_physical()).sum(0), n=size)
+    grads = [u_grad.transpose(1, 2).to(u.dtype, memory_format=torch.contiguous_format), lags[..., :length]]
     if backward_kernel is not None:
-        # Lag -1-j of a circular convolution sits at the end of the buffer.
-        reversed_kernel = torch.nn.functional.pad(
-            backward_kernel[..., : length - 1].flip(-1), (size - length + 1, 0)
-        )
-        kernel_spectrum = kernel_spectrum + torch.fft.rfft(reversed_kernel)
-    signal_spectrum = torch.fft.rfft(u.to(kernel.dtype).transpose(1, 2), n=size)
-    y = torch.fft.irfft(signal_spectrum[:, None] * kernel_spectrum, n=size)[..., :length]
-    return y.permute(0, 3, 1, 2)
+        # Lag -1-j sits at the end; the farthest lag reaches no sample.
+        future = lags[..., size - length + 1 :].flip(-1)
+        grads.append(torch.nn.functional.pad(future, (0, 1)))
+    return [g.contiguous() for g in grads]
+
+
+def _signal_spectrum(u: Tensor, dtype: torch.dtype, size: int) -> Complex[Tensor, "B 1 H K"]:
+    return torch.fft.rfft(u.to(dtype).transpose(1, 2), n=size)[:, None]
+
+
+def _kernel_spectrum(kernel: Tensor, backward_kernel: Tensor | None, size: int) -> Complex[Tensor, "M H K"]:
+    spectrum = torch.fft.rfft(kernel, n=size)
+    if backward_kernel is None:
+        return spectrum
+    length = kernel.shape[-1]
+    # Lag -1-j of a circular convolution sits at the end of the buffer.
+    reversed_kernel = backward_kernel[..., : length - 1].flip(-1)
+    return spectrum + torch.fft.rfft(torch.nn.functional.pad(reversed_kernel, (size - length + 1, 0)))
 
 
 # --- recurrence --------------------------------------------------------------------------------------
 
 
-def dplr_step(
-    system: DiscreteDPLR,
+def modal_step(
+    a: Float[Tensor, "H n 2"],
+    p: Float[Tensor, "R H N"],
+    q: Float[Tensor, "R H N"],
+    b: Float[Tensor, "H N"],
     C: Float[Tensor, "M H N"],
     u: Float[Tensor, "B H"],
     state: Float[Tensor, "B H N"],
 ) -> tuple[Float[Tensor, "B M H"], Float[Tensor, "B H N"]]:
     """One step at O(N) per feature: the output and the next state."""
-    a_real, a_imaginary = system.a.unbind(-1)
+    a_real, a_imaginary = a.unbind(-1)
     x_real, x_imaginary = state.unflatten(-1, (-1, 2)).unbind(-1)
     turned = torch.stack(
         [a_real * x_real - a_imaginary * x_imaginary, a_imaginary * x_real + a_real * x_imaginary],
         dim=-1,
     ).flatten(-2)
-    new_state = turned + system.b * u[..., None]
-    if system.p.shape[0]:
-        feedback = torch.einsum("rhn,bhn->rbh", system.q, state)
-        new_state = new_state - torch.einsum("rhn,rbh->bhn", system.p, feedback)
+    new_state = turned + b * u[..., None]
+    if p.shape[0]:
+        feedback = torch.einsum("rhn,bhn->rbh", q, state)
+        new_state = new_state - torch.einsum("rhn,rbh->bhn", p, feedback)
     return torch.einsum("mhn,bhn->bmh", C, new_state), new_state
 
 
@@ -411,6 +448,8 @@ def chunk_operators(
     block: int,
 ) -> ChunkOperators:
     """Prepare `chunk_pass` for blocks of `block` samples, a power of two."""
+    if block < 1 or block & (block - 1):
+        raise ValueError(f"block is {block}; it must be a power of two.")
     powers = _squarings(A_bar, block)
     reach = _krylov(powers, B_bar, block)
     # Rows C Ā, C Ā², …: a Krylov matrix of the transposed system.
@@ -481,9 +520,3 @@ def _complex(pairs: Float[Tensor, "*shape 2"]) -> Complex[Tensor, "*shape"]:
 def _pair_sum(equation: str, v: Tensor, w: Tensor) -> Tensor:
     """A sum over all modes from the stored half of them."""
     return 2 * torch.einsum(equation, v, w).real
-
-
-def _complex_log1p(x: Tensor) -> Tensor:
-    """log(1 + x) with all digits for small x, which torch.log1p does not offer for gradients."""
-    magnitude = 0.5 * torch.log1p(2 * x.real + x.real**2 + x.imag**2)
-    return torch.complex(magnitude, torch.atan2(x.imag, 1 + x.real))

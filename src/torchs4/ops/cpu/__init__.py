@@ -1,0 +1,13 @@
+"""The operators in numba, for plain CPUs: the same names and shapes as in `reference`."""
+
+from torchs4.ops.cpu.convolution import long_convolution, long_convolution_backward
+from torchs4.ops.cpu.modal_kernel import modal_kernel, modal_kernel_backward
+from torchs4.ops.cpu.modal_step import modal_step
+
+__all__ = [
+    "long_convolution",
+    "long_convolution_backward",
+    "modal_kernel",
+    "modal_kernel_backward",
+    "modal_step",
+]

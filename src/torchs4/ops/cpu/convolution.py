@@ -1,0 +1,409 @@
+"""Long convolution of features-last signals: pad, transform, filter, transform back and crop, in one pass.
+
+Eight features go through a transform together, one per vector lane, and two sequences of the batch share it
+as real and imaginary part: the kernel is real, so they stay apart. Transforms leave their frequencies in
+scrambled order, in which the filter is as well, so nothing is ever reordered.
+
+Axes: B batch, L length, H features. A workspace has `size` rows of eight numbers, for each part.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numba import prange
+from torch import Tensor
+
+from torchs4.ops.cpu.butterflies import (
+    LANES,
+    adjoint_butterfly,
+    filter_butterfly,
+    forward_butterfly,
+    inverse_butterfly,
+)
+from torchs4.ops.cpu.compiling import compiled, torch_threads
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_forward_3, _forward_4 = forward_butterfly(3, 3, True), forward_butterfly(4, 4, True)
+_forward_5, _forward_8 = forward_butterfly(5, 5, True), forward_butterfly(8, 8, True)
+# The first stage of a padded signal: the second half of its rows is zero.
+_open_4, _open_8 = forward_butterfly(4, 2, True), forward_butterfly(8, 4, True)
+_last_4, _last_8 = forward_butterfly(4, 4, False), forward_butterfly(8, 8, False)
+_inverse_3, _inverse_4 = inverse_butterfly(3, 3, True), inverse_butterfly(4, 4, True)
+_inverse_5, _inverse_8 = inverse_butterfly(5, 5, True), inverse_butterfly(8, 8, True)
+# The last stage before cropping: only the first half of the rows is wanted.
+_close_4, _close_8 = inverse_butterfly(4, 2, True), inverse_butterfly(8, 4, True)
+_first_4, _first_8 = inverse_butterfly(4, 4, False), inverse_butterfly(8, 8, False)
+_filter_4, _filter_8 = filter_butterfly(4), filter_butterfly(8)
+_adjoint_4, _adjoint_8 = adjoint_butterfly(4), adjoint_butterfly(8)
+
+# Instructions per row of a stage, memory traffic included: what decides between transform sizes.
+_STAGE_COST = {8: 15.0, 5: 17.0, 4: 11.0, 3: 13.0}
+
+
+class _Plan(NamedTuple):
+    """The stages of a transform: first and last are of radix 4 or 8."""
+
+    size: int
+    radices: NDArray[np.int64]
+    twiddles: NDArray[Any]
+    starts: NDArray[np.int64]
+
+
+@lru_cache(maxsize=32)
+def _plan(length: int, dtype: torch.dtype) -> _Plan:
+    radices = _choose_radices(max(16, 2 * length))
+    size = math.prod(radices)
+    tables, starts, block = [], [0], size
+    for radix in radices[:-1]:
+        angles = np.outer(np.arange(block // radix), np.arange(1, radix)) * (-2 * np.pi / block)
+        tables.append(np.stack([np.cos(angles), np.sin(angles)], axis=-1).ravel())
+        starts.append(starts[-1] + tables[-1].size)
+        block //= radix
+    number = np.float64 if dtype == torch.float64 else np.float32
+    return _Plan(size, np.array(radices), np.concatenate(tables).astype(number), np.array(starts))
+
+
+def _choose_radices(minimum: int) -> tuple[int, ...]:
+    """The cheapest stages whose product is at least `minimum`."""
+    best: tuple[float, tuple[int, ...]] = (math.inf, ())
+    limit = 1 << (minimum - 1).bit_length()
+    odd = 1
+    for fives in range(4):
+        for threes in range(4):
+            odd = 5**fives * 3**threes
+            twos = max(4, (-(-minimum // odd) - 1).bit_length())
+            size = odd << twos
+            if not minimum <= size <= max(limit, 16):
+                continue
+            eights = twos // 3 if twos % 3 != 1 else twos // 3 - 1
+            fours = (twos - 3 * eights) // 2
+            even = [8] * eights + [4] * fours
+            radices = (even[0], *[5] * fives, *[3] * threes, *even[2:], even[1])
+            cost = size * sum(_STAGE_COST[radix] for radix in radices)
+            best = min(best, (cost, radices))
+    return best[1]
+
+
+@compiled()
+def _forward_stage(re, im, table, begin, first, block, radix):
+    rows = block // radix
+    for j in range(rows):
+        offset = (first + j) * LANES
+        place = begin + 2 * (radix - 1) * j
+        if radix == 8:
+            _forward_8(re, im, table, offset, rows * LANES, place)
+        elif radix == 4:
+            _forward_4(re, im, table, offset, rows * LANES, place)
+        elif radix == 5:
+            _forward_5(re, im, table, offset, rows * LANES, place)
+        else:
+            _forward_3(re, im, table, offset, rows * LANES, place)
+
+
+@compiled()
+def _inverse_stage(re, im, table, begin, first, block, radix):
+    rows = block // radix
+    for j in range(rows):
+        offset = (first + j) * LANES
+        place = begin + 2 * (radix - 1) * j
+        if radix == 8:
+            _inverse_8(re, im, table, offset, rows * LANES, place)
+        elif radix == 4:
+            _inverse_4(re, im, table, offset, rows * LANES, place)
+        elif radix == 5:
+            _inverse_5(re, im, table, offset, rows * LANES, place)
+        else:
+            _inverse_3(re, im, table, offset, rows * LANES, place)
+
+
+@compiled()
+def _open(re, im, table, size, radix):
+    """The first stage of a signal that fills at most half the rows."""
+    rows = size // radix
+    for j in range(rows):
+        if radix == 8:
+            _open_8(re, im, table, j * LANES, rows * LANES, 14 * j)
+        else:
+            _open_4(re, im, table, j * LANES, rows * LANES, 6 * j)
+
+
+@compiled()
+def _close(re, im, table, size, radix):
+    rows = size // radix
+    for j in range(rows):
+        if radix == 8:
+            _close_8(re, im, table, j * LANES, rows * LANES, 14 * j)
+        else:
+            _close_4(re, im, table, j * LANES, rows * LANES, 6 * j)
+
+
+@compiled()
+def _middle_forward(re, im, radices, table, starts, stage, first, block):
+    """Stages from `stage` up to the one before the last, on one block.
+
+    A block that exceeds the first-level cache is finished one sub-block at a time.
+    """
+    last = radices.shape[0] - 1
+    if stage >= last:
+        return
+    _forward_stage(re, im, table, starts[stage], first, block, radices[stage])
+    inner = block // radices[stage]
+    for index in range(radices[stage]):
+        sub = first + index * inner
+        size = inner
+        for s in range(stage + 1, last):
+            for start in range(sub, sub + inner, size):
+                _forward_stage(re, im, table, starts[s], start, size, radices[s])
+            size //= radices[s]
+
+
+@compiled()
+def _middle_inverse(re, im, radices, table, starts, stage, first, block):
+    last = radices.shape[0] - 1
+    if stage >= last:
+        return
+    inner = block // radices[stage]
+    for index in range(radices[stage]):
+        sub = first + index * inner
+        size = radices[last]
+        for s in range(last - 1, stage, -1):
+            size *= radices[s]
+            for start in range(sub, sub + inner, size):
+                _inverse_stage(re, im, table, starts[s], start, size, radices[s])
+    _inverse_stage(re, im, table, starts[stage], first, block, radices[stage])
+
+
+@compiled()
+def _apply_filter(re, im, fre, fim, first, block, radix):
+    for row in range(first, first + block, radix):
+        if radix == 8:
+            _filter_8(re, im, fre, fim, row * LANES)
+        else:
+            _filter_4(re, im, fre, fim, row * LANES)
+
+
+@compiled()
+def _transform_kernel(re, im, size, radices, table, starts, both_ends):
+    """The whole forward transform of a kernel; one with a backward part fills both ends."""
+    if both_ends:
+        _forward_stage(re, im, table, 0, 0, size, radices[0])
+    else:
+        _open(re, im, table, size, radices[0])
+    block = size // radices[0]
+    radix = radices[radices.shape[0] - 1]
+    for first in range(0, size, block):
+        _middle_forward(re, im, radices, table, starts, 1, first, block)
+    for row in range(0, size, radix):
+        if radix == 8:
+            _last_8(re, im, table, row * LANES, LANES, 0)
+        else:
+            _last_4(re, im, table, row * LANES, LANES, 0)
+
+
+@compiled()
+def _load_kernel(re, im, kernel, backward, both_ends, feature, size):
+    length = kernel.shape[1]
+    scale = re.dtype.type(1.0 / size)
+    re[:] = 0.0
+    im[:] = 0.0
+    for lane in range(min(LANES, kernel.shape[0] - feature)):
+        for t in range(length):
+            re[t * LANES + lane] = kernel[feature + lane, t] * scale
+        if both_ends:
+            for t in range(length - 1):
+                re[(size - 1 - t) * LANES + lane] = backward[feature + lane, t] * scale
+
+
+@compiled()
+def _load_signal(target, signal, feature, rows):
+    """One sequence's rows of eight features; what lies beyond is zero, up to `rows`."""
+    length, H = signal.shape
+    if feature + LANES <= H:
+        for t in range(length):
+            for lane in range(LANES):
+                target[t * LANES + lane] = signal[t, feature + lane]
+    else:
+        target[: length * LANES] = 0.0
+        for t in range(length):
+            for lane in range(H - feature):
+                target[t * LANES + lane] = signal[t, feature + lane]
+    target[length * LANES : rows * LANES] = 0.0
+
+
+@compiled()
+def _store_signal(source, signal, feature):
+    length, H = signal.shape
+    if feature + LANES <= H:
+        for t in range(length):
+            for lane in range(LANES):
+                signal[t, feature + lane] = source[t * LANES + lane]
+    else:
+        for t in range(length):
+            for lane in range(H - feature):
+                signal[t, feature + lane] = source[t * LANES + lane]
+
+
+@compiled()
+def _load_pair(re, im, u, b, feature, rows):
+    _load_signal(re, u[b], feature, rows)
+    if b + 1 < u.shape[0]:
+        _load_signal(im, u[b + 1], feature, rows)
+    else:
+        im[: rows * LANES] = 0.0
+
+
+@compiled()
+def _store_pair(re, im, y, b, feature):
+    _store_signal(re, y[b], feature)
+    if b + 1 < y.shape[0]:
+        _store_signal(im, y[b + 1], feature)
+
+
+@compiled(parallel=True)
+def _forward(u, kernel, backward, both_ends, y, size, radices, table, starts, tasks):
+    B, _, H = u.shape
+    groups = (H + LANES - 1) // LANES
+    block = size // radices[0]
+    radix = radices[radices.shape[0] - 1]
+    for task in prange(tasks):
+        re, im = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
+        fre, fim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
+        for group in range(task, groups, tasks):
+            feature = group * LANES
+            _load_kernel(fre, fim, kernel, backward, both_ends, feature, size)
+            _transform_kernel(fre, fim, size, radices, table, starts, both_ends)
+            for b in range(0, B, 2):
+                _load_pair(re, im, u, b, feature, size // 2)
+                _open(re, im, table, size, radices[0])
+                for first in range(0, size, block):
+                    _middle_forward(re, im, radices, table, starts, 1, first, block)
+                    _apply_filter(re, im, fre, fim, first, block, radix)
+                    _middle_inverse(re, im, radices, table, starts, 1, first, block)
+                _close(re, im, table, size, radices[0])
+                _store_pair(re, im, y, b, feature)
+
+
+@compiled(parallel=True)
+def _backward(
+    grad,
+    u,
+    kernel,
+    backward,
+    both_ends,
+    u_grad,
+    kernel_grad,
+    backward_grad,
+    size,
+    radices,
+    table,
+    starts,
+    tasks,
+):
+    B, length, H = u.shape
+    groups = (H + LANES - 1) // LANES
+    block = size // radices[0]
+    radix = radices[radices.shape[0] - 1]
+    for task in prange(tasks):
+        re, im = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
+        gre, gim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
+        fre, fim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
+        sre, sim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
+        for group in range(task, groups, tasks):
+            feature = group * LANES
+            _load_kernel(fre, fim, kernel, backward, both_ends, feature, size)
+            _transform_kernel(fre, fim, size, radices, table, starts, both_ends)
+            sre[:] = 0.0
+            sim[:] = 0.0
+            for b in range(0, B, 2):
+                _load_pair(re, im, u, b, feature, size // 2)
+                _load_pair(gre, gim, grad, b, feature, size // 2)
+                _open(re, im, table, size, radices[0])
+                _open(gre, gim, table, size, radices[0])
+                for first in range(0, size, block):
+                    _middle_forward(re, im, radices, table, starts, 1, first, block)
+                    _middle_forward(gre, gim, radices, table, starts, 1, first, block)
+                    for row in range(first, first + block, radix):
+                        if radix == 8:
+                            _adjoint_8(re, im, gre, gim, fre, fim, sre, sim, row * LANES)
+                        else:
+                            _adjoint_4(re, im, gre, gim, fre, fim, sre, sim, row * LANES)
+                    _middle_inverse(gre, gim, radices, table, starts, 1, first, block)
+                _close(gre, gim, table, size, radices[0])
+                _store_pair(gre, gim, u_grad, b, feature)
+            # The sums' inverse transform has the kernel's gradient as its real part.
+            for row in range(0, size, radix):
+                if radix == 8:
+                    _first_8(sre, sim, table, row * LANES, LANES, 0)
+                else:
+                    _first_4(sre, sim, table, row * LANES, LANES, 0)
+            for first in range(0, size, block):
+                _middle_inverse(sre, sim, radices, table, starts, 1, first, block)
+            _inverse_stage(sre, sim, table, 0, 0, size, radices[0])
+            scale = sre.dtype.type(1.0 / size)
+            for lane in range(min(LANES, H - feature)):
+                for t in range(length):
+                    kernel_grad[feature + lane, t] = sre[t * LANES + lane] * scale
+                if both_ends:
+                    backward_grad[feature + lane, length - 1] = 0.0
+                    for t in range(length - 1):
+                        backward_grad[feature + lane, t] = sre[(size - 1 - t) * LANES + lane] * scale
+
+
+def long_convolution(u: Tensor, kernel: Tensor, backward_kernel: Tensor | None) -> Tensor:
+    """The twin of reference.long_convolution."""
+    y = torch.empty(kernel.shape[0], *u.shape, dtype=kernel.dtype)
+    plan = _plan(u.shape[1], kernel.dtype)
+    signal, kernels = _array(u, kernel.dtype), _array(kernel, kernel.dtype)
+    # numba wants an array in either case; without a backward kernel it is not read.
+    backward = kernels if backward_kernel is None else _array(backward_kernel, kernel.dtype)
+    both_ends = backward_kernel is not None
+    for channel, out in enumerate(y):
+        with torch_threads():
+            _forward(signal, kernels[channel], backward[channel], both_ends, out.numpy(), *plan, _tasks(u))
+    return y
+
+
+def long_convolution_backward(
+    grad: Tensor, u: Tensor, kernel: Tensor, backward_kernel: Tensor | None
+) -> list[Tensor]:
+    """The twin of reference.long_convolution_backward."""
+    plan = _plan(u.shape[1], kernel.dtype)
+    signal, kernels = _array(u, kernel.dtype), _array(kernel, kernel.dtype)
+    backward = kernels if backward_kernel is None else _array(backward_kernel, kernel.dtype)
+    both_ends = backward_kernel is not None
+    kernel_grad = torch.empty(kernel.shape, dtype=kernel.dtype)
+    backward_grad = torch.empty(kernel.shape, dtype=kernel.dtype) if both_ends else kernel_grad
+    u_grads = []
+    for channel, grad_channel in enumerate(grad):
+        u_grads.append(torch.empty(u.shape, dtype=kernel.dtype))
+        with torch_threads():
+            _backward(
+                _array(grad_channel, kernel.dtype),
+                signal,
+                kernels[channel],
+                backward[channel],
+                both_ends,
+                u_grads[-1].numpy(),
+                kernel_grad[channel].numpy(),
+                backward_grad[channel].numpy(),
+                *plan,
+                _tasks(u),
+            )
+    u_grad = u_grads[0] if len(u_grads) == 1 else torch.stack(u_grads).sum(0)
+    return [u_grad.to(u.dtype), kernel_grad, *([backward_grad] if both_ends else [])]
+
+
+def _array(x: Tensor, dtype: torch.dtype) -> NDArray[Any]:
+    return x.detach().to(dtype).contiguous().numpy()
+
+
+def _tasks(u: Tensor) -> int:
+    groups = -(-u.shape[2] // LANES)
+    return max(1, min(torch.get_num_threads(), groups))

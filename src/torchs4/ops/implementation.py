@@ -1,0 +1,51 @@
+"""Which implementation of the operators runs: chosen once, visible, never changed behind one's back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch import Tensor
+
+Implementation = Literal["auto", "reference", "cpu"]
+
+_chosen: Implementation = "auto"
+
+
+def set_implementation(name: Implementation) -> None:
+    """Choose for the whole process: "cpu" (numba), "reference" (plain PyTorch) or "auto".
+
+    "auto" takes "cpu" for tensors on a CPU and "reference" elsewhere. An explicit choice is kept: asked to
+    run where it cannot, it raises.
+    """
+    if name not in get_args(Implementation):
+        raise ValueError(
+            f"implementation is {name!r}; choose one of {', '.join(map(repr, get_args(Implementation)))}."
+        )
+    global _chosen
+    _chosen = name
+
+
+def get_implementation() -> Implementation:
+    """What `set_implementation` was last given."""
+    return _chosen
+
+
+def implementation_for(tensor: Tensor) -> ModuleType:
+    """The module whose functions run on this tensor."""
+    on_cpu = tensor.device.type == "cpu"
+    if _chosen == "cpu" and not on_cpu:
+        raise ValueError(
+            f"The chosen implementation is 'cpu', but the tensor is on {tensor.device}. "
+            f"Move it to the CPU, or call torchs4.ops.set_implementation('auto')."
+        )
+    if _chosen == "reference" or not on_cpu:
+        from torchs4.ops import reference
+
+        return reference
+    # numba takes a while to import: only those pay who run something.
+    from torchs4.ops import cpu
+
+    return cpu

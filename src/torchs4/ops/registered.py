@@ -1,0 +1,109 @@
+"""Operators registered with torch.library.
+
+A compiler or an exporter sees one opaque node with known shapes instead of loops, threads and complex
+numbers. Each has a written-out backward pass and runs the implementation that is chosen for its tensors.
+
+Inside a compiled graph PyTorch calls these with lazy conjugation switched off, so implementations conjugate
+with `conj_physical`, never with `conj`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchs4.ops.implementation import implementation_for
+
+
+def kernel_dtype(C: Tensor) -> torch.dtype:
+    """Kernels come in float64 for float64 parameters and in float32 for everything narrower."""
+    return torch.float64 if C.dtype == torch.float64 else torch.float32
+
+
+@torch.library.custom_op("torchs4::modal_kernel", mutates_args=())
+def modal_kernel(decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, length: int) -> Tensor:
+    """The kernel of a discrete DPLR system; see reference.modal_kernel."""
+    return implementation_for(C).modal_kernel(decay, p, q, b, C, length)
+
+
+@modal_kernel.register_fake
+def _(decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, length: int) -> Tensor:
+    return C.new_empty(C.shape[0], C.shape[1], length, dtype=kernel_dtype(C))
+
+
+@torch.library.custom_op("torchs4::modal_kernel_backward", mutates_args=())
+def modal_kernel_backward(
+    grad: Tensor, decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor
+) -> list[Tensor]:
+    """The gradients of `modal_kernel` for its tensors."""
+    return implementation_for(C).modal_kernel_backward(grad, decay, p, q, b, C)
+
+
+@modal_kernel_backward.register_fake
+def _(grad: Tensor, decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in (decay, p, q, b, C)]
+
+
+def _keep_system(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:-1])
+
+
+def _differentiate_modal_kernel(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return (*modal_kernel_backward(grad, *ctx.saved_tensors), None)
+
+
+modal_kernel.register_autograd(_differentiate_modal_kernel, setup_context=_keep_system)
+
+
+@torch.library.custom_op("torchs4::long_convolution", mutates_args=())
+def long_convolution(u: Tensor, kernel: Tensor, backward_kernel: Tensor | None) -> Tensor:
+    """(M, B, L, H): every channel's convolution; see reference.long_convolution."""
+    return implementation_for(u).long_convolution(u, kernel, backward_kernel)
+
+
+@long_convolution.register_fake
+def _(u: Tensor, kernel: Tensor, backward_kernel: Tensor | None) -> Tensor:
+    return u.new_empty(kernel.shape[0], *u.shape, dtype=kernel.dtype)
+
+
+@torch.library.custom_op("torchs4::long_convolution_backward", mutates_args=())
+def long_convolution_backward(
+    grad: Tensor, u: Tensor, kernel: Tensor, backward_kernel: Tensor | None
+) -> list[Tensor]:
+    """The gradients of `long_convolution` for the signal and each kernel."""
+    return implementation_for(u).long_convolution_backward(grad, u, kernel, backward_kernel)
+
+
+@long_convolution_backward.register_fake
+def _(grad: Tensor, u: Tensor, kernel: Tensor, backward_kernel: Tensor | None) -> list[Tensor]:
+    kernels = [kernel] if backward_kernel is None else [kernel, backward_kernel]
+    return [x.new_empty(x.shape) for x in (u, *kernels)]
+
+
+def _keep_signal(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _differentiate_long_convolution(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    grads = long_convolution_backward(grad, *ctx.saved_tensors)
+    return (*grads, None) if len(grads) == 2 else tuple(grads)
+
+
+long_convolution.register_autograd(_differentiate_long_convolution, setup_context=_keep_signal)
+
+
+@torch.library.custom_op("torchs4::modal_step", mutates_args=())
+def modal_step(
+    a: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, u: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One step of a discrete DPLR system, without gradients: outputs (B, M, H) and the next state."""
+    return implementation_for(state).modal_step(a, p, q, b, C, u, state)
+
+
+@modal_step.register_fake
+def _(
+    a: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, u: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    return state.new_empty(state.shape[0], C.shape[0], C.shape[1]), state.new_empty(state.shape)
