@@ -88,7 +88,8 @@ def diagonal_kernel(
     _require_shape("B", B, (H, n, 2))
     _require_shape("C", C, (C.shape[0], H, n, 2))
     _require_shape("dt", dt, (H,))
-    return reference.diagonal_kernel(A, B, C, dt, length, method)
+    a, weights = reference.power_system(A, B, C, dt, method)
+    return registered.power_kernel(a, weights, length, kernel_dtype(C))
 
 
 def long_convolution(

@@ -57,6 +57,39 @@ def _differentiate_modal_kernel(ctx: Any, grad: Tensor) -> tuple[Tensor | None, 
 modal_kernel.register_autograd(_differentiate_modal_kernel, setup_context=_keep_system)
 
 
+@torch.library.custom_op("torchs4::power_kernel", mutates_args=())
+def power_kernel(a: Tensor, weights: Tensor, length: int, dtype: torch.dtype) -> Tensor:
+    """The kernel of a discrete diagonal system; see reference.power_kernel."""
+    return implementation_for(a).power_kernel(a, weights, length, dtype)
+
+
+@power_kernel.register_fake
+def _(a: Tensor, weights: Tensor, length: int, dtype: torch.dtype) -> Tensor:
+    return weights.new_empty(weights.shape[0], weights.shape[1], length, dtype=dtype)
+
+
+@torch.library.custom_op("torchs4::power_kernel_backward", mutates_args=())
+def power_kernel_backward(grad: Tensor, a: Tensor, weights: Tensor) -> list[Tensor]:
+    """The gradients of `power_kernel` for a and the weights."""
+    return implementation_for(a).power_kernel_backward(grad, a, weights)
+
+
+@power_kernel_backward.register_fake
+def _(grad: Tensor, a: Tensor, weights: Tensor) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in (a, weights)]
+
+
+def _keep_modes(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:2])
+
+
+def _differentiate_power_kernel(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return (*power_kernel_backward(grad, *ctx.saved_tensors), None, None)
+
+
+power_kernel.register_autograd(_differentiate_power_kernel, setup_context=_keep_modes)
+
+
 @torch.library.custom_op("torchs4::long_convolution", mutates_args=())
 def long_convolution(u: Tensor, kernel: Tensor, backward_kernel: Tensor | None) -> Tensor:
     """(M, B, L, H): every channel's convolution; see reference.long_convolution."""

@@ -3,6 +3,7 @@
 from torchs4.ops.cpu.convolution import long_convolution, long_convolution_backward
 from torchs4.ops.cpu.modal_kernel import modal_kernel, modal_kernel_backward
 from torchs4.ops.cpu.modal_step import modal_step
+from torchs4.ops.cpu.power_kernel import power_kernel, power_kernel_backward
 
 __all__ = [
     "long_convolution",
@@ -10,4 +11,6 @@ __all__ = [
     "modal_kernel",
     "modal_kernel_backward",
     "modal_step",
+    "power_kernel",
+    "power_kernel_backward",
 ]

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from torchs4.ops.contour import Contour
 from torchs4.ops.cpu.compiling import compiled, torch_threads
+from torchs4.ops.cpu.tiles import add_dots, add_products
 from torchs4.ops.registered import kernel_dtype
 
 if TYPE_CHECKING:
@@ -152,22 +153,6 @@ def _fill_resolvents(resolvents, c1, c2, start, stop, tables):
 
 
 @compiled()
-def _add_products(target, coefficients, rows, start, stop):
-    """Target[j] += Σ coefficients[j, i] rows[i], in tiles of two by four: fewer loads than sums."""
-    for j in range(0, target.shape[0], 2):
-        upper, lower = target[j], target[j + 1]
-        for i in range(start, stop, 4):
-            u0, u1 = coefficients[j, i], coefficients[j, i + 1]
-            u2, u3 = coefficients[j, i + 2], coefficients[j, i + 3]
-            l0, l1 = coefficients[j + 1, i], coefficients[j + 1, i + 1]
-            l2, l3 = coefficients[j + 1, i + 2], coefficients[j + 1, i + 3]
-            r0, r1, r2, r3 = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
-            for k in range(2 * _BLOCK):
-                upper[k] += u0 * r0[k] + u1 * r1[k] + u2 * r2[k] + u3 * r3[k]
-                lower[k] += l0 * r0[k] + l1 * r1[k] + l2 * r2[k] + l3 * r3[k]
-
-
-@compiled()
 def _pair_sums(pairs, sums, group_tables, products):
     """Pairs = Σ over groups of (1-z)·sums[s] + z·sums[S+s]."""
     for s in range(products):
@@ -192,8 +177,8 @@ def _block_sums(c1, c2, coefficients, first_end, end, tables, resolvents, sums, 
     _fill_resolvents(resolvents, c1, c2, 0, first_end, tables[0])
     _fill_resolvents(resolvents, c1, c2, first_end, end, tables[1])
     sums[:] = 0.0
-    _add_products(sums[0], coefficients, resolvents, 0, first_end)
-    _add_products(sums[1], coefficients, resolvents, first_end, end)
+    add_products(sums[0], coefficients, resolvents, 0, first_end)
+    add_products(sums[1], coefficients, resolvents, first_end, end)
     _pair_sums(pairs, sums, tables, products)
 
 
@@ -362,34 +347,6 @@ def _sum_gradients(sum_grad, pair_grad, group_tables, products):
 
 
 @compiled()
-def _coefficient_gradients(grad, sum_grad, resolvents, start, stop):
-    """Grad[j, i] += sum_grad[j]·resolvents[i], in tiles of two by four."""
-    for j in range(0, sum_grad.shape[0], 2):
-        g, f = sum_grad[j], sum_grad[j + 1]
-        for i in range(start, stop, 4):
-            r0, r1, r2, r3 = resolvents[i], resolvents[i + 1], resolvents[i + 2], resolvents[i + 3]
-            g0, g1, g2, g3 = 0.0, 0.0, 0.0, 0.0
-            f0, f1, f2, f3 = 0.0, 0.0, 0.0, 0.0
-            for k in range(2 * _BLOCK):
-                g0 += g[k] * r0[k]
-                g1 += g[k] * r1[k]
-                g2 += g[k] * r2[k]
-                g3 += g[k] * r3[k]
-                f0 += f[k] * r0[k]
-                f1 += f[k] * r1[k]
-                f2 += f[k] * r2[k]
-                f3 += f[k] * r3[k]
-            grad[j, i] += g0
-            grad[j, i + 1] += g1
-            grad[j, i + 2] += g2
-            grad[j, i + 3] += g3
-            grad[j + 1, i] += f0
-            grad[j + 1, i + 1] += f1
-            grad[j + 1, i + 2] += f2
-            grad[j + 1, i + 3] += f3
-
-
-@compiled()
 def _denominator_gradients(c1_grad, c2_grad, resolvents, resolvent_grad, start, stop, tables):
     ze, zz = tables[1], tables[2]
     for mode in range(start, stop):
@@ -447,10 +404,8 @@ def _backward(decay, p, q, b, C, nodes, spectrum_grad, decay_grad, p_grad, q_gra
             resolvent_grad[:] = 0.0
             for group in range(2):
                 start, stop = (0, first_end) if group == 0 else (first_end, end)
-                _coefficient_gradients(
-                    coefficient_grad, sum_grad[group, : 2 * products], resolvents, start, stop
-                )
-                _add_products(resolvent_grad[start:stop], transposed[start:stop], sum_grad[group], 0, padded)
+                add_dots(coefficient_grad, sum_grad[group, : 2 * products], resolvents, start, stop)
+                add_products(resolvent_grad[start:stop], transposed[start:stop], sum_grad[group], 0, padded)
                 _denominator_gradients(
                     c1_grad, c2_grad, resolvents, resolvent_grad, start, stop, tables[group]
                 )

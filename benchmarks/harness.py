@@ -1,0 +1,123 @@
+"""Timing side by side, and result files that say where their numbers come from."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import torchs4
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RESULTS = Path(__file__).parent / "results"
+THREADS = 2
+console = Console()
+
+
+def interleave(
+    candidates: dict[str, Callable[[], Any]], repeats: int = 7, warmup: int = 1
+) -> dict[str, dict[str, float]]:
+    """Run the candidates in turn, so that a noisy moment hits all of them; medians in milliseconds."""
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for round_index in range(warmup + repeats):
+        for name, run in candidates.items():
+            start = time.perf_counter()
+            run()
+            elapsed = (time.perf_counter() - start) * 1e3
+            if round_index >= warmup:
+                times[name].append(elapsed)
+    return {
+        name: {"median_ms": statistics.median(t), "min_ms": min(t), "max_ms": max(t), "runs": len(t)}
+        for name, t in times.items()
+    }
+
+
+def peak_memory_mb(source: str) -> float:
+    """How far a snippet's peak memory rises above what it had when it set `ready = peak()`.
+
+    It runs in a fresh interpreter, where `peak()` reads the high-water mark in bytes.
+    """
+    preamble = (
+        "import re\n"
+        "def peak():\n"
+        "    return int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) * 1024\n"
+        f"import torch; torch.set_num_threads({THREADS})\n"
+    )
+    command = [sys.executable, "-c", preamble + source + "\nprint((peak() - ready) / 1e6)"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return float(output.split()[-1])
+
+
+def record(name: str, results: dict[str, Any]) -> Path:
+    """Write benchmarks/results/NAME.json with command, machine, versions, commit and date."""
+    RESULTS.mkdir(exist_ok=True)
+    description = {
+        "command": " ".join(["python", *(os.path.relpath(a) if os.path.exists(a) else a for a in sys.argv)]),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": _git("rev-parse", "HEAD"),
+        "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no", "--", "src")),
+        "machine": {
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+            "system": platform.platform(),
+        },
+        "threads": torch.get_num_threads(),
+        "versions": {"python": platform.python_version(), "torchs4": torchs4.__version__, **_versions()},
+        "results": results,
+    }
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+    console.print(f"Wrote {path}")
+    return path
+
+
+def show(title: str, columns: list[str], rows: list[list[Any]]) -> None:
+    """Print a table."""
+    table = Table(title=title)
+    for column in columns:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
+    console.print(table)
+
+
+def peak_process_mb() -> float:
+    """The process's own high-water mark."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("torch", "numpy", "numba")}
+
+
+def _git(*arguments: str) -> str:
+    result = subprocess.run(
+        ["git", *arguments], capture_output=True, text=True, cwd=RESULTS.parent, check=False
+    )
+    return result.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor()
