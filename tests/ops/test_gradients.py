@@ -93,10 +93,10 @@ def test_dense_transition_and_output_row_have_right_gradients(rank):
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_dplr_step_has_right_gradients(rank):
     a, p, q, b = leaf(2, 3, 2, seed=1), leaf(rank, 2, 6, seed=2), leaf(rank, 2, 6, seed=3), leaf(2, 6, seed=4)
-    C, u, state = leaf(2, 2, 6, seed=5), leaf(3, 2, seed=6), leaf(3, 2, 6, seed=7)
+    C, D, u, state = leaf(2, 2, 6, seed=5), leaf(2, 2, seed=8), leaf(3, 2, seed=6), leaf(3, 2, 6, seed=7)
     assert gradcheck(
-        lambda a, p, q, b, C, u, state: ops.dplr_step(ops.DiscreteDPLR(a, p, q, b), C, u, state),
-        (a, p, q, b, C, u, state),
+        lambda a, p, q, b, *rest: ops.dplr_step(ops.DiscreteDPLR(a, p, q, b), *rest),
+        (a, p, q, b, C, D, u, state),
     )
 
 
@@ -105,6 +105,7 @@ def test_dense_step_has_right_gradients():
         discrete_matrix(),
         leaf(2, 3, seed=2),
         leaf(2, 2, 3, seed=3),
+        leaf(2, 2, seed=6),
         leaf(3, 2, seed=4),
         leaf(3, 2, 3, seed=5),
     )

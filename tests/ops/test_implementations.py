@@ -126,9 +126,8 @@ def test_step_matches_the_plain_one(features, batch, state_size):
         with torch.no_grad():
             system, C = layer._recurrence(1.0)
         u, state = torch.randn(batch, features), torch.randn(batch, features, state_size)
-        for a, b in zip(
-            cpu.modal_step(*system, C, u, state), reference.modal_step(*system, C, u, state), strict=True
-        ):
+        arguments = (*system, C, layer.D.detach(), u, state)
+        for a, b in zip(cpu.modal_step(*arguments), reference.modal_step(*arguments), strict=True):
             assert close(a, b, torch.float32)
 
 
@@ -295,6 +294,5 @@ def test_registered_operators_pass_opcheck(bidirectional):
     torch.library.opcheck(torch.ops.torchs4.long_convolution_backward.default, arguments)
     with torch.no_grad():
         system, C = S4(3, state_size=4)._recurrence(1.0)
-    torch.library.opcheck(
-        torch.ops.torchs4.modal_step.default, (*system, C, torch.randn(2, 3), torch.randn(2, 3, 4))
-    )
+    arguments = (*system, C, torch.randn(1, 3), torch.randn(2, 3), torch.randn(2, 3, 4))
+    torch.library.opcheck(torch.ops.torchs4.modal_step.default, arguments)

@@ -99,9 +99,10 @@ def test_dplr_steps_match_dense_recurrence(name):
     parameters = SYSTEMS[name]
     system, C = discretize(parameters), ops.output_row(parameters.C)
     u, state = make_signal(parameters, 100)
-    y, final = step_through(lambda u_k, x: ops.dplr_step(system, C, u_k, x), u, state)
+    D = normal(*C.shape[:2], seed=9)
+    y, final = step_through(lambda u_k, x: ops.dplr_step(system, C, D, u_k, x), u, state)
     expected_y, expected_final = run_dense(dense_system(parameters), u, state)
-    assert_near(y, expected_y, RUN_TOLERANCE)
+    assert_near(y, expected_y + D * u[:, :, None], RUN_TOLERANCE)
     assert_near(final, expected_final, RUN_TOLERANCE)
 
 
@@ -111,9 +112,10 @@ def test_dense_steps_match_dense_recurrence(name):
     dense = dense_system(parameters)
     discrete = discrete_system(dense)
     u, state = make_signal(parameters, 100)
-    y, final = step_through(lambda u_k, x: ops.dense_step(discrete.A, discrete.B, dense.C, u_k, x), u, state)
+    D = normal(*dense.C.shape[:2], seed=9)
+    y, final = step_through(lambda u_k, x: ops.dense_step(*discrete, dense.C, D, u_k, x), u, state)
     expected_y, expected_final = run_dense(dense, u, state)
-    assert_near(y, expected_y, RUN_TOLERANCE)
+    assert_near(y, expected_y + D * u[:, :, None], RUN_TOLERANCE)
     assert_near(final, expected_final, RUN_TOLERANCE)
 
 
@@ -171,6 +173,7 @@ def test_recurrence_leaves_its_inputs_alone():
     u, state = make_signal(parameters, 7)
     u_before, state_before = u.clone(), state.clone()
     ops.chunk_pass(make_chunk_operators(parameters, 2), u, state)
-    ops.dplr_step(discretize(parameters), ops.output_row(parameters.C), u[:, 0], state)
+    C = ops.output_row(parameters.C)
+    ops.dplr_step(discretize(parameters), C, torch.ones(C.shape[:2]), u[:, 0], state)
     assert torch.equal(u, u_before)
     assert torch.equal(state, state_before)

@@ -73,10 +73,12 @@ class SequenceDropout(nn.Module):
         self.tied = tied
 
     def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.probability == 0:
+            return x
         if self.tied and x.ndim == 3:
             # Dropout1d drops whole rows of the last axis: the length.
-            return F.dropout1d(x.transpose(1, 2), self.probability, self.training).transpose(1, 2)
-        return F.dropout(x, self.probability, self.training)
+            return F.dropout1d(x.transpose(1, 2), self.probability).transpose(1, 2)
+        return F.dropout(x, self.probability)
 
 
 class S4Block(nn.Module):

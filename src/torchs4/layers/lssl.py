@@ -73,7 +73,7 @@ class LSSL(SSMLayer):
         return self._discrete(rate)
 
     def _advance(self, system: ssm.DiscreteSSM, C: Tensor, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        return ops.dense_step(*system, C, u, state)
+        return ops.dense_step(*system, C, self.D, u, state)
 
     def _dense_system(self, rate: float) -> tuple[Tensor, Tensor, Tensor]:
         system, C = self._discrete(rate)

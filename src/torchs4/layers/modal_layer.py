@@ -60,7 +60,7 @@ class ModalLayer(SSMLayer):
     def _advance(
         self, system: ops.DiscreteDPLR, C: Tensor, u: Tensor, state: Tensor
     ) -> tuple[Tensor, Tensor]:
-        return ops.dplr_step(system, C, u, state)
+        return ops.dplr_step(system, C, self.D, u, state)
 
     def _dense_system(self, rate: float) -> tuple[Tensor, Tensor, Tensor]:
         system = self._discrete(rate)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from torchs4.layers.weight_cache import WeightCache
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from jaxtyping import Bool, Float, Int
 
@@ -105,7 +107,8 @@ class SSMLayer(nn.Module, ABC):
     @abstractmethod
     def _advance(
         self, system: Any, C: Tensor, u: Float[Tensor, "B H"], state: Float[Tensor, "B H N"]
-    ) -> tuple[Float[Tensor, "B M H"], Float[Tensor, "B H N"]]: ...
+    ) -> tuple[Float[Tensor, "B M H"], Float[Tensor, "B H N"]]:
+        """One step, skip included."""
 
     @abstractmethod
     def _dense_system(
@@ -134,7 +137,7 @@ class SSMLayer(nn.Module, ABC):
             kernel = self._cached_kernel(x.shape[1], rate)
             directions = kernel.chunk(2) if self.bidirectional else (kernel,)
             y = ops.long_convolution(x, *directions)
-            return self._skip(y, x)
+            return self._add_skip(y, x)
 
     def prefill(
         self,
@@ -152,7 +155,7 @@ class SSMLayer(nn.Module, ABC):
                 "chunk", (block, rate), self._weights(), lambda: self._chunk_operators(block, rate)
             )
             y, state = ops.chunk_pass(operators, x.to(state.dtype), state)
-            return self._skip(y, x), state
+            return self._add_skip(y, x), state
 
     def step(
         self, x_t: Float[Tensor, "B H"], state: Float[Tensor, "B H N"], rate: float = 1.0
@@ -164,7 +167,7 @@ class SSMLayer(nn.Module, ABC):
         with self._full_precision(x_t):
             system, C = self._cache.get("recurrence", rate, self._weights(), lambda: self._recurrence(rate))
             y, state = self._advance(system, C, x_t.to(state.dtype), state)
-            return self._skip(y, x_t), state
+            return y.flatten(-2).to(x_t.dtype), state
 
     def initial_state(self, batch_size: int) -> Float[Tensor, "B H N"]:
         """The state before the first sample: zeros, in the weights' place and at least float32."""
@@ -189,7 +192,7 @@ class SSMLayer(nn.Module, ABC):
     def _weights(self) -> list[Tensor]:
         return list(self.ssm_parameters().values())
 
-    def _skip(self, y: Float[Tensor, "... M H"], x: Float[Tensor, "... H"]) -> Tensor:
+    def _add_skip(self, y: Float[Tensor, "... M H"], x: Float[Tensor, "... H"]) -> Tensor:
         """Add D·x for every channel and flatten the channels, in the input's precision."""
         return (y + self.D * x[..., None, :]).flatten(-2).to(x.dtype)
 
@@ -207,8 +210,10 @@ class SSMLayer(nn.Module, ABC):
                 "Call the layer itself, or build it with bidirectional=False to stream."
             )
 
-    def _full_precision(self, x: Tensor) -> torch.autocast:
+    def _full_precision(self, x: Tensor) -> AbstractContextManager[object]:
         # Long sums over time lose too much in half precision; autocast is for the mixing around them.
+        if not torch.is_autocast_enabled(x.device.type):
+            return nullcontext()
         return torch.autocast(x.device.type, enabled=False)
 
     def extra_repr(self) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchs4.ops import reference, registered
-from torchs4.ops.implementation import get_implementation, set_implementation
+from torchs4.ops.implementation import get_implementation, implementation_for, set_implementation
 from torchs4.ops.reference import (
     ChunkOperators,
     DiscreteDPLR,
@@ -112,14 +112,19 @@ def long_convolution(
 def dplr_step(
     system: DiscreteDPLR,
     C: Float[Tensor, "M H N"],
+    D: Float[Tensor, "M H"],
     u: Float[Tensor, "B H"],
     state: Float[Tensor, "B H N"],
 ) -> tuple[Float[Tensor, "B M H"], Float[Tensor, "B H N"]]:
-    """One step at O(N) per feature: the output and the next state."""
-    needs_grad = any(x.requires_grad for x in (*system, C, u, state))
-    if torch.is_grad_enabled() and needs_grad:
-        return reference.modal_step(*system, C, u, state)
-    return registered.modal_step(*system, C, u, state)
+    """One step at O(N) per feature: the output C x + D u and the next state x."""
+    arguments = (*system, C, D, u, state)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in arguments):
+        return reference.modal_step(*arguments)
+    if torch.compiler.is_compiling():
+        return registered.modal_step(*arguments)
+    # Straight to the implementation: a registered operator's call would cost more than the step itself.
+    y, new_state = implementation_for(state).modal_step(*arguments)
+    return y, new_state
 
 
 def _require_length(length: int) -> None:

@@ -446,6 +446,7 @@ def modal_step(
     q: Float[Tensor, "R H N"],
     b: Float[Tensor, "H N"],
     C: Float[Tensor, "M H N"],
+    D: Float[Tensor, "M H"],
     u: Float[Tensor, "B H"],
     state: Float[Tensor, "B H N"],
 ) -> tuple[Float[Tensor, "B M H"], Float[Tensor, "B H N"]]:
@@ -460,19 +461,20 @@ def modal_step(
     if p.shape[0]:
         feedback = torch.einsum("rhn,bhn->rbh", q, state)
         new_state = new_state - torch.einsum("rhn,rbh->bhn", p, feedback)
-    return torch.einsum("mhn,bhn->bmh", C, new_state), new_state
+    return torch.einsum("mhn,bhn->bmh", C, new_state) + D * u[:, None], new_state
 
 
 def dense_step(
     A_bar: Float[Tensor, "H N N"],
     B_bar: Float[Tensor, "H N"],
     C: Float[Tensor, "M H N"],
+    D: Float[Tensor, "M H"],
     u: Float[Tensor, "B H"],
     state: Float[Tensor, "B H N"],
 ) -> tuple[Float[Tensor, "B M H"], Float[Tensor, "B H N"]]:
     """One step with a written-out Ā."""
     new_state = torch.einsum("hnm,bhm->bhn", A_bar, state) + B_bar * u[..., None]
-    return torch.einsum("mhn,bhn->bmh", C, new_state), new_state
+    return torch.einsum("mhn,bhn->bmh", C, new_state) + D * u[:, None], new_state
 
 
 def chunk_operators(

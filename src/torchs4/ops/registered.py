@@ -129,14 +129,14 @@ long_convolution.register_autograd(_differentiate_long_convolution, setup_contex
 
 @torch.library.custom_op("torchs4::modal_step", mutates_args=())
 def modal_step(
-    a: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, u: Tensor, state: Tensor
+    a: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, D: Tensor, u: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
     """One step of a discrete DPLR system, without gradients: outputs (B, M, H) and the next state."""
-    return implementation_for(state).modal_step(a, p, q, b, C, u, state)
+    return implementation_for(state).modal_step(a, p, q, b, C, D, u, state)
 
 
 @modal_step.register_fake
 def _(
-    a: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, u: Tensor, state: Tensor
+    a: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, D: Tensor, u: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
     return state.new_empty(state.shape[0], C.shape[0], C.shape[1]), state.new_empty(state.shape)

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 def modal_step(
-    a: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, u: Tensor, state: Tensor
+    a: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, D: Tensor, u: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The twin of reference.modal_step."""
     y = torch.empty(state.shape[0], C.shape[0], C.shape[1], dtype=state.dtype)
     new_state = torch.empty(state.shape, dtype=state.dtype)
-    _step(*map(_array, (a, p, q, b, C, u, state)), y.numpy(), new_state.numpy())
+    D = D.to(state.dtype)
+    _step(*[_array(x) for x in (a, p, q, b, C, D, u, state)], y.numpy(), new_state.numpy())
     return y, new_state
 
 
@@ -32,7 +33,7 @@ def _array(x: Tensor) -> NDArray[Any]:
 
 # One thread: a step of a usual layer takes microseconds, less than waking a second thread.
 @compiled()
-def _step(a, p, q, b, C, u, state, y, new_state):
+def _step(a, p, q, b, C, D, u, state, y, new_state):
     B, H, N = state.shape
     R, M = p.shape[0], C.shape[0]
     zero = state.dtype.type(0)
@@ -54,7 +55,7 @@ def _step(a, p, q, b, C, u, state, y, new_state):
                 for i in range(N):
                     out[i] -= column[i] * feedback
             for m in range(M):
-                total = zero
+                total = D[m, h] * drive
                 row = C[m, h]
                 for i in range(N):
                     total += row[i] * out[i]
