@@ -58,6 +58,11 @@ class S4BlockConfig:
     residual: bool = True
 
     def __post_init__(self) -> None:
+        if isinstance(self.layer, type) or not hasattr(self.layer, "build"):
+            raise ValueError(
+                f"layer is {self.layer!r}; expected a layer's configuration, such as S4Config(state_size=64) "
+                f"or S4DConfig()."
+            )
         require_choice("norm", self.norm, NORM_KINDS)
         require_choice("activation", self.activation, ACTIVATIONS)
         require_choice("mixing", self.mixing, get_args(Mixing))
@@ -89,7 +94,7 @@ class S4Block(nn.Module):
 
     def __init__(self, features: int, config: S4BlockConfig | None = None, **options: Any) -> None:
         super().__init__()
-        self.config = config = merge_options(config or S4BlockConfig(), options)
+        self.config = config = merge_options(S4BlockConfig, config, options)
         self.features = features
         self.layer = config.layer.build(features)
         self.norm = build_norm(config.norm, features)

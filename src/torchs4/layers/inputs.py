@@ -28,7 +28,9 @@ def require_sequence(x: Tensor, features: int) -> None:
 
 
 def require_positions(x: Tensor) -> None:
-    """The length axis must not be empty."""
+    """Neither the batch nor the length axis may be empty."""
+    if x.shape[0] == 0:
+        raise ValueError(f"x has shape {tuple(x.shape)}: its batch size is 0; it must be at least 1.")
     if x.shape[1] == 0:
         raise ValueError(
             f"x has shape {tuple(x.shape)}: its length is 0. Pass at least one position; skip empty chunks."
@@ -43,13 +45,17 @@ def require_vector(x: Tensor, features: int) -> None:
     _require_real("x_t", x)
 
 
-def require_state(state: Tensor, shape: tuple[int, ...]) -> None:
+def require_state(state: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """A recurrent state must be a tensor that belongs to this layer and this batch."""
     if not isinstance(state, Tensor) or state.shape != shape:
         received = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
         raise ValueError(
             f"state is {received}; expected a tensor of shape {shape}. "
             f"Start with initial_state(batch_size={shape[0]}) and pass on what step or prefill returned."
+        )
+    if state.dtype != dtype:
+        raise ValueError(
+            f"state has dtype {state.dtype}; this layer keeps its state in {dtype}. Try state.to({dtype})."
         )
 
 

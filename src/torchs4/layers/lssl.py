@@ -42,7 +42,7 @@ class LSSL(SSMLayer):
     """The LSSL layer, (B, L, H) to (B, L, H). Its kernel holds features·state_size·length numbers."""
 
     def __init__(self, features: int, config: LSSLConfig | None = None, **options: Any) -> None:
-        config = merge_options(config or LSSLConfig(), options)
+        config = merge_options(LSSLConfig, config, options)
         super().__init__(features, config)
         self.config = config
         copies = features if config.per_feature else 1

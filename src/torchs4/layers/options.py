@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     Config = TypeVar("Config", bound=DataclassInstance)
 
 
-def merge_options(config: Config, options: dict[str, Any]) -> Config:
-    """The configuration with some fields replaced; an unknown field gets a suggestion."""
+def merge_options(kind: type[Config], config: Config | None, options: dict[str, Any]) -> Config:
+    """The configuration, or the default one, with some fields replaced; an unknown one gets a suggestion."""
+    if config is None:
+        config = kind()
+    require_config("config", config, kind)
     known = [field.name for field in dataclasses.fields(config)]
     for name in options:
         if name not in known:
@@ -27,6 +30,14 @@ def merge_options(config: Config, options: dict[str, Any]) -> Config:
     return dataclasses.replace(config, **options)
 
 
+def require_config(name: str, value: object, *kinds: type) -> None:
+    """Refuse a value that is not a configuration of one of the given kinds."""
+    if not isinstance(value, kinds):
+        shown = value.__name__ if isinstance(value, type) else f"{type(value).__name__} {value!r}"
+        names = " or ".join(f"{kind.__name__}(…)" for kind in kinds)
+        raise ValueError(f"{name} is {shown}; expected {names}.")
+
+
 def require_choice(name: str, value: str, allowed: Iterable[str]) -> None:
     """Refuse a value that is not one of a few."""
     allowed = list(allowed)
@@ -36,9 +47,9 @@ def require_choice(name: str, value: str, allowed: Iterable[str]) -> None:
 
 def require_at_least(name: str, value: float, minimum: float) -> None:
     """Refuse a number that is too small or not a number."""
-    # The comparison is written so that NaN fails it.
-    if not value >= minimum:
-        raise ValueError(f"{name} is {value}; it must be at least {minimum}.")
+    # Written so that NaN fails it.
+    if not isinstance(value, int | float) or not value >= minimum:
+        raise ValueError(f"{name} is {value!r}; it must be at least {minimum}.")
 
 
 def require_probability(name: str, value: float) -> None:

@@ -53,7 +53,7 @@ class S4(ModalLayer):
     """The S4 layer, (B, L, H) to (B, L, H): `S4(256, state_size=64)`, with S4Config's fields as options."""
 
     def __init__(self, features: int, config: S4Config | None = None, **options: Any) -> None:
-        config = merge_options(config or S4Config(), options)
+        config = merge_options(S4Config, config, options)
         Lambda, P, B = hippo.dplr_start(config.start, config.state_size)
         super().__init__(features, config, Lambda, B)
         self.config = config

@@ -118,7 +118,10 @@ class SSMLayer(nn.Module, ABC):
     def kernel(self, length: int, rate: float = 1.0) -> Float[Tensor, "M H L"]:
         """The convolution kernels, one per output channel and feature; backward ones come last."""
         require_rate(rate)
-        return self._cache.get("kernel", (length, rate), self._weights(), lambda: self._kernel(length, rate))
+        if length < 1:
+            raise ValueError(f"length is {length}; a kernel has at least one sample.")
+        # A copy: writing into it must not change what the layer remembers.
+        return self._cached_kernel(length, rate).clone()
 
     def forward(
         self,
@@ -200,7 +203,8 @@ class SSMLayer(nn.Module, ABC):
         self._require_causal()
         if state is None:
             return self.initial_state(batch_size)
-        require_state(state, (batch_size, self.features, self.state_size))
+        shape = (batch_size, self.features, self.state_size)
+        require_state(state, shape, ops.kernel_dtype(self.D))
         return state
 
     def _require_causal(self) -> None:

@@ -56,14 +56,16 @@ class MeanPooling(NoPooling):
         return kept.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
 
     def initial_state(self, x: Tensor) -> tuple[Tensor, ...]:
-        return x.new_zeros(x.shape[0], x.shape[-1]), x.new_zeros(x.shape[0], 1)
+        # Half precision could neither count far nor add small changes to a mean.
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        return x.new_zeros(x.shape[0], x.shape[-1], dtype=dtype), x.new_zeros(x.shape[0], 1, dtype=dtype)
 
     def prefill(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         mean, count = state
         new_count = count + x.shape[1]
         # A running mean, not a running sum: a sum would lose digits over a long stream.
         mean = mean + (x - mean[:, None]).sum(dim=1) / new_count
-        return mean, (mean, new_count)
+        return mean.to(x.dtype), (mean, new_count)
 
 
 def build_pooling(kind: PoolingKind) -> NoPooling:

@@ -41,9 +41,16 @@ class PretrainedModel(nn.Module, Generic[Config]):
             "config": _to_plain(self.config),
         }
         weights = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
-        _replace(directory / WEIGHTS_FILE, lambda path: save_file(weights, path))
-        text = json.dumps(description, indent=2) + "\n"
-        _replace(directory / CONFIG_FILE, lambda path: path.write_text(text, encoding="utf-8"))
+        # Both files are written whole beside the old ones before either takes its place.
+        new = {name: directory / f".{name}.{os.getpid()}" for name in (WEIGHTS_FILE, CONFIG_FILE)}
+        try:
+            save_file(weights, new[WEIGHTS_FILE])
+            new[CONFIG_FILE].write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+            for name, path in new.items():
+                os.replace(path, directory / name)
+        finally:
+            for path in new.values():
+                path.unlink(missing_ok=True)
 
     @classmethod
     def from_pretrained(cls, directory: str | Path) -> Self:
@@ -93,12 +100,14 @@ def _to_plain(config: Any) -> dict[str, Any]:
     return plain
 
 
-def _from_plain(config_class: type, plain: dict[str, Any], path: Path) -> Any:
+def _from_plain(config_class: type, plain: Any, path: Path) -> Any:
+    if not isinstance(plain, dict):
+        raise ValueError(f"{path}: the configuration is {plain!r}; expected a table of its fields.")
     values = {}
     for name, value in plain.items():
         if isinstance(value, dict):
             kind = value.get("kind")
-            if kind not in _NESTED:
+            if not isinstance(kind, str) or kind not in _NESTED:
                 raise ValueError(
                     f"{path}: {name} is of kind {kind!r}; this version of torchs4 knows {', '.join(_NESTED)}."
                 )
@@ -139,12 +148,3 @@ def _require_same_weights(expected: dict[str, Tensor], received: dict[str, Tenso
             f"The weights in {directory} belong to another model than its {CONFIG_FILE} describes: "
             f"{'; '.join(problems)}."
         )
-
-
-def _replace(path: Path, write: Any) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from torchs4.layers.inputs import (
     require_sequence,
     require_vector,
 )
-from torchs4.layers.options import merge_options, require_at_least, require_choice
+from torchs4.layers.options import merge_options, require_at_least, require_choice, require_config
 from torchs4.models.pooling import POOLING_KINDS, PoolingKind, build_pooling
 from torchs4.models.pretrained import PretrainedModel
 from torchs4.models.stack import BlockStack
@@ -52,6 +52,7 @@ class SequenceModelConfig:
             require_at_least(name, getattr(self, name), 1)
         if self.vocabulary_size is not None:
             require_at_least("vocabulary_size", self.vocabulary_size, 1)
+        require_config("block", self.block, S4BlockConfig)
         require_choice("pooling", self.pooling, POOLING_KINDS)
 
 
@@ -67,7 +68,7 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
 
     def __init__(self, config: SequenceModelConfig | None = None, **options: Any) -> None:
         super().__init__()
-        self.config = config = merge_options(config or SequenceModelConfig(), options)
+        self.config = config = merge_options(SequenceModelConfig, config, options)
         self.encoder: nn.Module
         if config.vocabulary_size is None:
             self.encoder = nn.Linear(config.input_features, config.features)
@@ -157,6 +158,12 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
             raise ValueError(
                 f"state is {type(state).__name__}; expected what initial_state, prefill or step returned: "
                 f"a dictionary with the entries 'blocks' and 'pooling'."
+            )
+        expected = len(self.pooling.initial_state(self.head.weight))
+        if len(state["pooling"]) != expected:
+            raise ValueError(
+                f"state has {len(state['pooling'])} tensors for pooling; this model has {expected}. "
+                f"Start with initial_state(batch_size={batch_size})."
             )
         for tensor in state["pooling"]:
             if tensor.shape[0] != batch_size:
