@@ -47,7 +47,11 @@ def compiled(parallel: bool = False) -> Callable[[Callable[..., Any]], Callable[
 @contextmanager
 def torch_threads() -> Iterator[None]:
     """Run parallel code with as many threads as PyTorch uses."""
-    numba.set_num_threads(max(1, min(torch.get_num_threads(), _config.NUMBA_NUM_THREADS)))
+    threads = torch.get_num_threads()
+    numba.set_num_threads(max(1, min(threads, _config.NUMBA_NUM_THREADS)))
+    # Starting numba's pool resets the OpenMP setting that PyTorch reads.
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
     with nullcontext() if _several_may_enter() else _turn:
         yield
 
