@@ -17,7 +17,7 @@ import quickstart as example
 
 from torchs4.data import load_digits
 
-EPOCHS = 5
+EPOCHS = 4
 
 
 def main() -> None:

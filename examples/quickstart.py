@@ -134,6 +134,7 @@ def run(digits: Digits, epochs: int, seed: int, output: Path) -> int:
     model = build_model()
     size, count = sum(weight.numel() for weight in model.parameters()), len(digits.train.labels)
     console.print(f"{size:,} parameters learn from {count:,} digits, each a sequence of {PIXELS} pixels.")
+    console.print("The first steps ever on a machine compile the operators, which takes up to a minute.")
     start = time.perf_counter()
     train(model, digits, epochs)
     console.print(f"Training took {time.perf_counter() - start:.0f} s.")
@@ -154,7 +155,7 @@ def run(digits: Digits, epochs: int, seed: int, output: Path) -> int:
     console.print("  prediction.png  how the prediction forms while the digit is read")
     console.print("  kernels.png     what eight features of the first layer remember, for how long")
     console.print("  model           the trained model; SequenceModel.from_pretrained loads it")
-    console.print("Next: try --epochs 10 or --seed 1, or change build_model in this script.")
+    console.print("Next: python examples/quickstart.py --epochs 10, or change build_model in this script.")
     if not difference < TOLERANCE:
         print(f"Recurrence and convolution disagree: {difference:.1e} > {TOLERANCE}.", file=sys.stderr)
         return 1
@@ -163,7 +164,7 @@ def run(digits: Digits, epochs: int, seed: int, output: Path) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--epochs", type=int, default=5, help="passes through the digits (%(default)s)")
+    parser.add_argument("--epochs", type=int, default=4, help="passes through the digits (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the random numbers (%(default)s)")
     parser.add_argument("--output", type=Path, default=Path("quickstart"), help="where to save (%(default)s)")
     options = parser.parse_args(arguments)

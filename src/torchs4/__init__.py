@@ -1,5 +1,6 @@
 """S4: structured state spaces for long sequences."""
 
+from torchs4 import interop, ops
 from torchs4.layers import (
     LSSL,
     S4,
@@ -9,6 +10,7 @@ from torchs4.layers import (
     S4BlockConfig,
     S4Config,
     S4DConfig,
+    SSMConfig,
 )
 from torchs4.models import BlockStack, SequenceModel, SequenceModelConfig
 from torchs4.training import parameter_groups
@@ -25,7 +27,10 @@ __all__ = [
     "S4BlockConfig",
     "S4Config",
     "S4DConfig",
+    "SSMConfig",
     "SequenceModel",
     "SequenceModelConfig",
+    "interop",
+    "ops",
     "parameter_groups",
 ]

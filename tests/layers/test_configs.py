@@ -259,3 +259,13 @@ def test_repr_tells_what_a_layer_is() -> None:
     text = repr(S4(4, state_size=6, channels=2, bidirectional=True))
     for piece in ("features=4", "state_size=6", "channels=2", "bidirectional=True"):
         assert piece in text
+
+
+def test_an_option_of_a_nested_config_gets_its_place() -> None:
+    with refuses("SequenceModelConfig has no option 'state_size'", "S4Config, the field 'layer'"):
+        SequenceModel(state_size=32)
+
+
+def test_a_fractional_state_size_is_refused() -> None:
+    with refuses("state_size is 16.0", "whole number"):
+        S4(4, state_size=16.0)

@@ -273,3 +273,13 @@ def test_lengths_of_tokens_are_checked_too(token_model: SequenceModel) -> None:
 def test_small_integers_are_tokens_too(token_model: SequenceModel) -> None:
     tokens = torch.tensor([[1, 2, 3]])
     assert torch.equal(token_model(tokens.int()), token_model(tokens))
+
+
+def test_arrays_of_other_libraries_are_refused(module: Any) -> None:
+    with refuses("x is a ndarray", "torch.as_tensor"):
+        module.forward(torch.zeros(BATCH, LENGTH, FEATURES).numpy())
+
+
+def test_a_step_without_a_state_is_refused(module: Any) -> None:
+    with refuses("state is NoneType", "initial_state"):
+        module.step(torch.zeros(BATCH, FEATURES), None)

@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from torchs4 import LSSLConfig, S4BlockConfig, S4Config, S4DConfig, SequenceModel
-from torchs4.models import pretrained
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,8 +122,20 @@ def test_folders_are_made(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with refuses("nowhere", "config.json", "save_pretrained"):
+    with refuses("no folder", "nowhere", "save_pretrained"):
         SequenceModel.from_pretrained(tmp_path / "nowhere")
+
+
+def test_a_saved_model_can_be_read_by_others(folder: Path) -> None:
+    modes = {path.stat().st_mode & 0o777 for path in folder.iterdir()}
+    assert len(modes) == 1
+    assert modes != {0o600}
+
+
+def test_saving_onto_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model").write_text("something else")
+    with refuses("is a file", "Choose another name"):
+        build().save_pretrained(tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
@@ -253,11 +264,13 @@ class PulledPlugError(Exception):
 def test_a_save_interrupted_while_writing_weights_leaves_the_old_model(
     folder: Path, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write_half(weights: Any, path: Path) -> None:
-        path.write_bytes(b"half of the weights")
+    write_whole = type(folder).write_bytes
+
+    def write_half(path: Path, data: bytes) -> None:
+        write_whole(path, data[: len(data) // 2])
         raise PulledPlugError
 
-    monkeypatch.setattr(pretrained, "save_file", write_half)
+    monkeypatch.setattr(type(folder), "write_bytes", write_half)
     with pytest.raises(PulledPlugError):
         build(seed=1).save_pretrained(folder)
     assert {path.name for path in folder.iterdir()} == FILES

@@ -161,3 +161,8 @@ def test_negative_or_missing_numbers_are_refused(name: str, value: float) -> Non
     options = {"lr": 0.01, name: value}
     with pytest.raises(ValueError, match=f"{name} is {value}; it must be at least 0"):
         parameter_groups(build(), **options)
+
+
+def test_parameters_instead_of_their_module_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected the module itself"):
+        parameter_groups(torch.nn.Linear(2, 2).parameters(), lr=0.1)

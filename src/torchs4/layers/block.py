@@ -42,7 +42,9 @@ class LayerConfig(Protocol):
 class S4BlockConfig:
     """Options of a block.
 
-    layer: the configuration of the layer inside, of any kind.
+    layer: the configuration of the layer inside: S4Config, S4DConfig, LSSLConfig.
+    norm: "layer", "batch" or "none".
+    activation: "gelu", "relu", "silu" or "none".
     pre_norm: normalise the input of the block instead of its output.
     tied_dropout: drop whole features of a sequence instead of single positions.
     mixing: what mixes the features: "glu" (a gated linear unit) or "linear".

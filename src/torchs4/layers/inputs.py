@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 def require_sequence(x: Tensor, features: int) -> None:
     """A sequence must be (batch, length, features), real, with at least one position."""
+    require_tensor("x", x)
     if x.ndim != 3 or x.shape[2] != features:
         hint = ""
         if x.ndim == 3 and x.shape[1] == features:
@@ -25,6 +26,12 @@ def require_sequence(x: Tensor, features: int) -> None:
         raise ValueError(f"x has shape {tuple(x.shape)}; expected (batch, length, {features}).{hint}")
     _require_real("x", x)
     require_positions(x)
+
+
+def require_tensor(name: str, x: object) -> None:
+    """Arrays of other libraries must be converted first."""
+    if not isinstance(x, Tensor):
+        raise ValueError(f"{name} is a {type(x).__name__}; expected a tensor. Try torch.as_tensor({name}).")
 
 
 def require_positions(x: Tensor) -> None:
@@ -39,6 +46,7 @@ def require_positions(x: Tensor) -> None:
 
 def require_vector(x: Tensor, features: int) -> None:
     """One step's input must be (batch, features), real."""
+    require_tensor("x_t", x)
     if x.ndim != 2 or x.shape[1] != features:
         hint = " Use prefill for a chunk of several positions." if x.ndim == 3 else ""
         raise ValueError(f"x_t has shape {tuple(x.shape)}; expected (batch, {features}).{hint}")

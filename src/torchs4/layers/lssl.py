@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LSSLConfig(SSMConfig):
-    """Options of an LSSL layer, beside those of every SSMConfig.
+    """Options of an LSSL layer, beside those of torchs4.SSMConfig.
 
     start: "legs" (shifted Legendre polynomials, LSSL's own), "legt", or for the ablations "gaussian" and
     "diagonal", whose matrices are random.

@@ -24,10 +24,25 @@ def merge_options(kind: type[Config], config: Config | None, options: dict[str, 
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"Did you mean {close[0]!r}? " if close else ""
+            if place := _nested_place(config, name):
+                hint = f"It is an option of {place}. "
             raise ValueError(
                 f"{type(config).__name__} has no option {name!r}. {hint}Options: {', '.join(known)}."
             )
     return dataclasses.replace(config, **options)
+
+
+def _nested_place(config: object, name: str) -> str:
+    """Where inside a configuration an option of that name is, such as "block.layer"; empty if nowhere."""
+    for field in dataclasses.fields(config):  # type: ignore[arg-type]
+        value = getattr(config, field.name)
+        if not dataclasses.is_dataclass(value):
+            continue
+        if name in {inner.name for inner in dataclasses.fields(value)}:
+            return f"{type(value).__name__}, the field {field.name!r} of {type(config).__name__}"
+        if place := _nested_place(value, name):
+            return place
+    return ""
 
 
 def require_config(name: str, value: object, *kinds: type) -> None:

@@ -23,7 +23,7 @@ _EXTRA_RANK_SCALE = 1e-2
 
 @dataclass(frozen=True)
 class S4Config(SSMConfig):
-    """Options of an S4 layer, beside those of every SSMConfig.
+    """Options of an S4 layer, beside those of torchs4.SSMConfig.
 
     start: "legs" (the paper's), "legt" (a sliding window) or "random" (the ablation).
     rank: of the low-rank correction; None takes what the start needs (legt 2, the others 1).

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class S4DConfig(SSMConfig):
-    """Options of an S4D layer, beside those of every SSMConfig.
+    """Options of an S4D layer, beside those of torchs4.SSMConfig.
 
     start: "legs" (the normal part of S4's), "lin", "inv", "real" or "random" (the ablation).
     discretization: "zoh" (zero-order hold) or "bilinear".

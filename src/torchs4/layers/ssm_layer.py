@@ -36,9 +36,13 @@ _BLOCK = 64
 class SSMConfig:
     """Options that every state-space layer has.
 
-    min_step_size, max_step_size: Δ starts log-uniform between them, one per feature.
+    state_size: numbers that each feature remembers of the past (N).
+    min_step_size, max_step_size: Δ starts log-uniform between them, one per feature. A feature with step size
+        Δ remembers about 1/Δ samples.
     per_feature: one A and B for each feature instead of one for all. Δ and C are always one per feature.
     channels: outputs per feature; the layer's output has channels·features columns.
+    bidirectional: a second kernel looks at the future; such a layer cannot stream.
+    train_state_matrix, train_input_matrix, train_step_size: whether A, B and Δ are trained or stay fixed.
     """
 
     state_size: int = 64
@@ -52,6 +56,8 @@ class SSMConfig:
     train_step_size: bool = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.state_size, int):
+            raise ValueError(f"state_size is {self.state_size!r}; it must be a whole number.")
         require_at_least("state_size", self.state_size, 1)
         require_at_least("channels", self.channels, 1)
         low, high = self.min_step_size, self.max_step_size
@@ -166,7 +172,8 @@ class SSMLayer(nn.Module, ABC):
         """One position: its output and the next state, in time and memory that do not grow."""
         require_vector(x_t, self.features)
         require_rate(rate)
-        state = self._checked_state(state, x_t.shape[0])
+        self._require_causal()
+        self._require_own_state(state, x_t.shape[0])
         with self._full_precision(x_t):
             system, C = self._cache.get("recurrence", rate, self._weights(), lambda: self._recurrence(rate))
             y, state = self._advance(system, C, x_t.to(state.dtype), state)
@@ -203,9 +210,12 @@ class SSMLayer(nn.Module, ABC):
         self._require_causal()
         if state is None:
             return self.initial_state(batch_size)
+        self._require_own_state(state, batch_size)
+        return state
+
+    def _require_own_state(self, state: Tensor, batch_size: int) -> None:
         shape = (batch_size, self.features, self.state_size)
         require_state(state, shape, ops.kernel_dtype(self.D))
-        return state
 
     def _require_causal(self) -> None:
         if self.bidirectional:

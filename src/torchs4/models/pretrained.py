@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from torchs4.layers import LSSLConfig, S4BlockConfig, S4Config, S4DConfig
@@ -34,6 +34,8 @@ class PretrainedModel(nn.Module, Generic[Config]):
     def save_pretrained(self, directory: str | Path) -> None:
         """Write config.json and model.safetensors; an interrupted save leaves the old files whole."""
         directory = Path(directory)
+        if directory.exists() and not directory.is_dir():
+            raise ValueError(f"{directory} is a file; save_pretrained writes a folder. Choose another name.")
         directory.mkdir(parents=True, exist_ok=True)
         description = {
             "format": FORMAT,
@@ -44,7 +46,8 @@ class PretrainedModel(nn.Module, Generic[Config]):
         # Both files are written whole beside the old ones before either takes its place.
         new = {name: directory / f".{name}.{os.getpid()}" for name in (WEIGHTS_FILE, CONFIG_FILE)}
         try:
-            save_file(weights, new[WEIGHTS_FILE])
+            # Not safetensors' own writing to a file: that would let only the owner read it.
+            new[WEIGHTS_FILE].write_bytes(save(weights))
             new[CONFIG_FILE].write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
             for name, path in new.items():
                 os.replace(path, directory / name)
@@ -56,6 +59,8 @@ class PretrainedModel(nn.Module, Generic[Config]):
     def from_pretrained(cls, directory: str | Path) -> Self:
         """The model that save_pretrained wrote, in evaluation mode."""
         directory = Path(directory)
+        if not directory.is_dir():
+            raise ValueError(f"There is no folder {directory}. Pass the folder that save_pretrained wrote.")
         for name in (CONFIG_FILE, WEIGHTS_FILE):
             if not (directory / name).is_file():
                 raise ValueError(f"{directory} holds no {name}. Pass the folder that save_pretrained wrote.")

@@ -13,6 +13,7 @@ from torchs4.layers.inputs import (
     position_mask,
     require_positions,
     require_sequence,
+    require_tensor,
     require_vector,
 )
 from torchs4.layers.options import merge_options, require_at_least, require_choice, require_config
@@ -85,7 +86,12 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
         mask: Bool[Tensor, "B L"] | None = None,
         rate: float = 1.0,
     ) -> Float[Tensor, "B ... O"]:
-        """The prediction for whole sequences: (B, output_size), or (B, L, output_size) without pooling."""
+        """The prediction for whole sequences: (B, output_size), or (B, L, output_size) without pooling.
+
+        lengths: how many positions of each sequence are real; the others count for nothing.
+        mask: the same as a boolean (B, L), for padding at the start or holes.
+        rate: step size of the input relative to training: 2.0 when every second sample is left out.
+        """
         self._require_sequence(x)
         mask = position_mask(x, lengths, mask)
         y = self.stack(self.encoder(x), mask=mask, rate=rate)
@@ -99,7 +105,7 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
     ) -> tuple[Float[Tensor, "B ... O"], State]:
         """A chunk of the sequences: the prediction after it and the state."""
         self._require_sequence(x)
-        state = self._checked_state(state, x.shape[0])
+        state = self.initial_state(x.shape[0]) if state is None else self._checked_state(state, x.shape[0])
         y, blocks = self.stack.prefill(self.encoder(x), state["blocks"], rate)
         pooled, pooling = self.pooling.prefill(y, state["pooling"])
         return self.head(pooled), {"blocks": blocks, "pooling": pooling}
@@ -125,6 +131,7 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
         if self.config.vocabulary_size is None:
             require_sequence(x, self.config.input_features)
             return
+        require_tensor("x", x)
         if x.ndim != 2:
             raise ValueError(f"x has shape {tuple(x.shape)}; expected tokens of shape (batch, length).")
         require_positions(x)
@@ -151,13 +158,14 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
                     f"(vocabulary_size={size})."
                 )
 
-    def _checked_state(self, state: State | None, batch_size: int) -> State:
-        if state is None:
-            return self.initial_state(batch_size)
+    def _checked_state(self, state: State, batch_size: int) -> State:
         if not isinstance(state, dict) or set(state) != {"blocks", "pooling"}:
+            # A bidirectional model has no state at all, and says so here.
+            self.initial_state(1)
             raise ValueError(
                 f"state is {type(state).__name__}; expected what initial_state, prefill or step returned: "
-                f"a dictionary with the entries 'blocks' and 'pooling'."
+                f"a dictionary with the entries 'blocks' and 'pooling'. "
+                f"Start with initial_state(batch_size={batch_size})."
             )
         expected = len(self.pooling.initial_state(self.head.weight))
         if len(state["pooling"]) != expected:

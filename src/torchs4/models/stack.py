@@ -47,7 +47,7 @@ class BlockStack(nn.Module):
     ) -> tuple[Float[Tensor, "B L H"], tuple[Any, ...]]:
         """A chunk of the sequence: its outputs and the state after it."""
         require_sequence(x, self.features)
-        old_states = self._checked_state(state, x.shape[0])
+        old_states = self.initial_state(x.shape[0]) if state is None else self._checked_state(state)
         new_states = []
         for block, old in zip(self._ordered_blocks(), old_states, strict=True):
             x, new = block.prefill(x, old, rate)
@@ -58,7 +58,7 @@ class BlockStack(nn.Module):
         self, x_t: Float[Tensor, "B H"], state: tuple[Any, ...], rate: float = 1.0
     ) -> tuple[Float[Tensor, "B H"], tuple[Any, ...]]:
         """One position: its output and the next state."""
-        old_states = self._checked_state(state, x_t.shape[0])
+        old_states = self._checked_state(state)
         new_states = []
         for block, old in zip(self._ordered_blocks(), old_states, strict=True):
             x_t, new = block.step(x_t, old, rate)
@@ -72,10 +72,10 @@ class BlockStack(nn.Module):
     def _ordered_blocks(self) -> list[S4Block]:
         return cast("list[S4Block]", list(self.blocks))
 
-    def _checked_state(self, state: Any, batch_size: int) -> tuple[Any, ...]:
-        if state is None:
-            return self.initial_state(batch_size)
+    def _checked_state(self, state: Any) -> tuple[Any, ...]:
         if not isinstance(state, tuple | list) or len(state) != len(self.blocks):
+            # A bidirectional stack has no state at all, and says so here.
+            self.initial_state(1)
             received = f"{len(state)} entries" if isinstance(state, tuple | list) else type(state).__name__
             raise ValueError(
                 f"state is {received}; expected a tuple with one entry for each of the {len(self.blocks)} "

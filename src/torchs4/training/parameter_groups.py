@@ -19,6 +19,11 @@ def parameter_groups(
     State-space parameters (Λ, P, B, C, Δ) get at most ssm_lr and no decay, which keeps HiPPO intact; biases
     and norms get lr and no decay; everything else gets lr and weight_decay. Frozen parameters are left out.
     """
+    if not hasattr(model, "modules"):
+        raise ValueError(
+            f"model is a {type(model).__name__}; expected the module itself, parameter_groups(model, lr=…), "
+            f"because groups depend on which layer a parameter belongs to."
+        )
     require_at_least("lr", lr, 0)
     require_at_least("ssm_lr", ssm_lr, 0)
     require_at_least("weight_decay", weight_decay, 0)
