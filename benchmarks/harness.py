@@ -6,7 +6,6 @@ import datetime
 import json
 import os
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -94,11 +93,6 @@ def show(title: str, columns: list[str], rows: list[list[Any]]) -> None:
     for row in rows:
         table.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
     console.print(table)
-
-
-def peak_process_mb() -> float:
-    """The process's own high-water mark."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
 def _versions() -> dict[str, str]:

@@ -89,7 +89,7 @@ def main() -> None:
 
 def long_block(results: dict[str, Any]) -> list[Any]:
     """B 2, L 16,384. The naive block runs on a quarter of the features and its time counts four times:
-    whole, it needs more memory than the machine has. Its mixing is then 16 times too cheap, in its favour.
+    whole, it needs about 22 GB. Its mixing is then 16 times too cheap, in its favour.
     """
     quarter = NaiveBlock(S4(FEATURES // 4))
     x = torch.randn(2, 16384, FEATURES // 4, requires_grad=True)

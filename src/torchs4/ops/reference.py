@@ -118,22 +118,11 @@ def _discretize_modes(A: Tensor, B: Tensor, dt: Tensor, method: Discretization) 
 def dense_transition(system: DiscreteDPLR) -> Float[Tensor, "H N N"]:
     """Ā written out as a real matrix on the interleaved state."""
     H, n, _ = system.a.shape
-    rotation = system.a.new_zeros(H, n, 2, n, 2)
-    mode = torch.arange(n, device=system.a.device)
     real, imaginary = system.a.unbind(-1)
-    blocks = torch.stack([real, -imaginary, imaginary, real], dim=-1).view(H, n, 2, 2)
-    # Advanced indices on both sides of a slice come first: (n, H, 2, 2).
-    rotation = rotation.index_put(
-        (
-            torch.arange(H, device=mode.device)[:, None, None, None],
-            mode[None, :, None, None],
-            torch.arange(2, device=mode.device)[None, None, :, None],
-            mode[None, :, None, None],
-            torch.arange(2, device=mode.device)[None, None, None, :],
-        ),
-        blocks,
-    )
-    return rotation.view(H, 2 * n, 2 * n) - torch.einsum("rhn,rhm->hnm", system.p, system.q)
+    turns = torch.stack([real, -imaginary, imaginary, real], dim=-1).view(H, n, 2, 2)
+    apart = torch.eye(n, dtype=turns.dtype, device=turns.device)
+    rotation = torch.einsum("hnij,nm->hnimj", turns, apart).reshape(H, 2 * n, 2 * n)
+    return rotation - torch.einsum("rhn,rhm->hnm", system.p, system.q)
 
 
 def output_row(C: Float[Tensor, "M H n 2"]) -> Float[Tensor, "M H N"]:

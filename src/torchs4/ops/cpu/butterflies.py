@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LANES = 8
-RADICES = (8, 5, 4, 3, 2)
 
 # Products and sums may be fused into one instruction.
 _FLAGS = ("contract", "nsz")

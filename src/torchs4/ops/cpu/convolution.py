@@ -74,7 +74,6 @@ def _choose_radices(minimum: int) -> tuple[int, ...]:
     """The cheapest stages whose product is at least `minimum`."""
     best: tuple[float, tuple[int, ...]] = (math.inf, ())
     limit = 1 << (minimum - 1).bit_length()
-    odd = 1
     for fives in range(4):
         for threes in range(4):
             odd = 5**fives * 3**threes

@@ -261,7 +261,7 @@ def _forward(decay, p, q, b, C, nodes, spectrum):
         resolvents = np.empty((n + 8, 2 * _BLOCK))
         sums = np.empty((2, 2 * products, 2 * _BLOCK))
         pairs = np.empty((products, 2 * _BLOCK))
-        solutions = np.empty((R, 2 * _BLOCK))
+        solutions, corrections = np.empty((R, 2 * _BLOCK)), np.empty(2 * _BLOCK)
         matrix, right = np.empty((R, R), dtype=np.complex128), np.empty(R, dtype=np.complex128)
         for block in range(nodes.shape[0]):
             tables = nodes[block]
@@ -272,16 +272,19 @@ def _forward(decay, p, q, b, C, nodes, spectrum):
             for m in range(M):
                 out = spectrum[m, h, block * _BLOCK : block * _BLOCK + count]
                 direct = pairs[m * (1 + R)]
+                # Summed in a buffer: a sum inside the loop over k would round by how memory happens to lie.
+                corrections[:] = 0.0
+                for r in range(R):
+                    cp, s = pairs[m * (1 + R) + 1 + r], solutions[r]
+                    for k in range(_BLOCK):
+                        i = _BLOCK + k
+                        corrections[k] += cp[k] * s[k] - cp[i] * s[i]
+                        corrections[i] += cp[k] * s[i] + cp[i] * s[k]
                 for k in range(count):
                     i = _BLOCK + k
-                    real, imaginary = 0.0, 0.0
-                    for r in range(R):
-                        cp, s = pairs[m * (1 + R) + 1 + r], solutions[r]
-                        real += cp[k] * s[k] - cp[i] * s[i]
-                        imaginary += cp[k] * s[i] + cp[i] * s[k]
                     out[k] = complex(
-                        direct[k] - (z[k] * real - z[i] * imaginary),
-                        direct[i] - (z[k] * imaginary + z[i] * real),
+                        direct[k] - (z[k] * corrections[k] - z[i] * corrections[i]),
+                        direct[i] - (z[k] * corrections[i] + z[i] * corrections[k]),
                     )
 
 
