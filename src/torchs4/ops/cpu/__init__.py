@@ -1,9 +1,13 @@
 """The operators in numba, for plain CPUs: the same names and shapes as in `reference`."""
 
 from torchs4.ops.cpu.convolution import long_convolution, long_convolution_backward
-from torchs4.ops.cpu.modal_kernel import modal_kernel, modal_kernel_backward
+from torchs4.ops.cpu.modal_kernel import (
+    modal_kernel,
+    modal_kernel_backward,
+    power_kernel,
+    power_kernel_backward,
+)
 from torchs4.ops.cpu.modal_step import modal_step
-from torchs4.ops.cpu.power_kernel import power_kernel, power_kernel_backward
 
 __all__ = [
     "long_convolution",

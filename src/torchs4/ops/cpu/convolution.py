@@ -19,13 +19,13 @@ from numba import prange
 from torch import Tensor
 
 from torchs4.ops.cpu.butterflies import (
-    LANES,
     adjoint_butterfly,
     filter_butterfly,
     forward_butterfly,
     inverse_butterfly,
 )
 from torchs4.ops.cpu.compiling import compiled, torch_threads
+from torchs4.ops.cpu.vectors import LANES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
