@@ -108,11 +108,12 @@ def test_convolution_and_its_gradients_match_the_plain_ones(length, dtype, bidir
         u = torch.randn(batch, length, features, dtype=dtype)
         kernel = torch.randn(2, features, length, dtype=dtype)
         backward = torch.randn(2, features, length, dtype=dtype) if bidirectional else None
-        expected = reference.long_convolution(u, kernel, backward)
-        assert close(cpu.long_convolution(u, kernel, backward), expected, dtype)
+        skip = torch.randn(2, features, dtype=dtype)
+        expected = reference.long_convolution(u, kernel, backward, skip)
+        assert close(cpu.long_convolution(u, kernel, backward, skip), expected, dtype)
         grad = torch.randn_like(expected)
-        plain = reference.long_convolution_backward(grad, u, kernel, backward)
-        fast = cpu.long_convolution_backward(grad, u, kernel, backward)
+        plain = reference.long_convolution_backward(grad, u, kernel, backward, skip)
+        fast = cpu.long_convolution_backward(grad, u, kernel, backward, skip)
         for a, b in zip(fast, plain, strict=True):
             assert a.shape == b.shape
             assert close(a, b, dtype)
@@ -134,21 +135,28 @@ def test_step_matches_the_plain_one(features, batch, state_size):
 def test_non_contiguous_signals_and_kernels_are_read_right():
     u = torch.randn(3, 9, 100).transpose(1, 2)
     kernel = torch.randn(100, 9, 1).permute(2, 1, 0)
-    expected = reference.long_convolution(u.contiguous(), kernel.contiguous(), None)
-    assert close(cpu.long_convolution(u, kernel, None), expected, torch.float32)
+    expected = reference.long_convolution(u.contiguous(), kernel.contiguous(), None, None)
+    assert close(cpu.long_convolution(u, kernel, None, None), expected, torch.float32)
     grad = torch.randn(1, 100, 3, 9).transpose(1, 2)
-    fast = cpu.long_convolution_backward(grad, u, kernel, None)
-    plain = reference.long_convolution_backward(grad.contiguous(), u.contiguous(), kernel.contiguous(), None)
+    fast = cpu.long_convolution_backward(grad, u, kernel, None, None)
+    plain = reference.long_convolution_backward(
+        grad.contiguous(), u.contiguous(), kernel.contiguous(), None, None
+    )
     assert all(close(a, b, torch.float32) for a, b in zip(fast, plain, strict=True))
 
 
-@pytest.mark.parametrize("wanted", [{"u"}, {"kernel"}, {"backward"}, {"u", "backward"}])
+@pytest.mark.parametrize("wanted", [{"u"}, {"kernel"}, {"backward"}, {"skip"}, {"u", "backward"}])
 def test_gradients_of_any_subset_are_those_of_all(wanted):
-    tensors = {"u": torch.randn(2, 20, 3), "kernel": torch.randn(1, 3, 20), "backward": torch.randn(1, 3, 20)}
+    tensors = {
+        "u": torch.randn(2, 20, 3),
+        "kernel": torch.randn(1, 3, 20),
+        "backward": torch.randn(1, 3, 20),
+        "skip": torch.randn(1, 3),
+    }
 
     def gradients(names):
         leaves = {n: t.clone().requires_grad_(n in names) for n, t in tensors.items()}
-        ops.long_convolution(leaves["u"], leaves["kernel"], leaves["backward"]).square().sum().backward()
+        ops.long_convolution(*leaves.values()).square().sum().backward()
         return {n: leaves[n].grad for n in names}
 
     everything = gradients(set(tensors))
@@ -288,9 +296,11 @@ def test_registered_operators_pass_opcheck(bidirectional):
     u = torch.randn(2, 10, 3, requires_grad=True)
     kernel = torch.randn(2, 3, 10, requires_grad=True)
     backward = torch.randn(2, 3, 10, requires_grad=True) if bidirectional else None
-    torch.library.opcheck(torch.ops.torchs4.long_convolution.default, (u, kernel, backward))
+    skip = torch.randn(2, 3, requires_grad=True) if bidirectional else None
+    inputs = (u, kernel, backward, skip)
+    torch.library.opcheck(torch.ops.torchs4.long_convolution.default, inputs)
     grad = torch.randn(2, 2, 10, 3)
-    arguments = (grad, u.detach(), kernel.detach(), None if backward is None else backward.detach())
+    arguments = (grad, *(None if x is None else x.detach() for x in inputs))
     torch.library.opcheck(torch.ops.torchs4.long_convolution_backward.default, arguments)
     with torch.no_grad():
         system, C = S4(3, state_size=4)._recurrence(1.0)

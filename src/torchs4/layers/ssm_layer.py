@@ -144,9 +144,9 @@ class SSMLayer(nn.Module, ABC):
             x = x.masked_fill(~mask[..., None], 0)
         with self._full_precision(x):
             kernel = self._cached_kernel(x.shape[1], rate)
-            directions = kernel.chunk(2) if self.bidirectional else (kernel,)
-            y = ops.long_convolution(x, *directions)
-            return self._add_skip(y, x)
+            forward, backward = kernel.chunk(2) if self.bidirectional else (kernel, None)
+            y = ops.long_convolution(x, forward, backward, self.D)
+            return y.flatten(-2).to(x.dtype)
 
     def prefill(
         self,

@@ -96,17 +96,20 @@ def long_convolution(
     u: Float[Tensor, "B L H"],
     kernel: Float[Tensor, "M H L"],
     backward_kernel: Float[Tensor, "M H L"] | None = None,
+    skip: Float[Tensor, "M H"] | None = None,
 ) -> Float[Tensor, "B L M H"]:
     """Causal convolution of every feature with its kernels; a backward kernel looks at the future.
 
-    y_t = Σ_{j≤t} k_{t-j} u_j + Σ_{j≥0} k'_j u_{t+1+j}, in the kernel's precision.
+    y_t = Σ_{j≤t} k_{t-j} u_j + Σ_{j≥0} k'_j u_{t+1+j} + D u_t with the skip as D, in the kernel's precision.
     """
     _, length, H = u.shape
     _require_length(length)
     _require_shape("kernel", kernel, (kernel.shape[0], H, length))
     if backward_kernel is not None:
         _require_shape("backward_kernel", backward_kernel, tuple(kernel.shape))
-    return registered.long_convolution(u, kernel, backward_kernel).permute(1, 2, 0, 3)
+    if skip is not None:
+        _require_shape("skip", skip, tuple(kernel.shape[:2]))
+    return registered.long_convolution(u, kernel, backward_kernel, skip).permute(1, 2, 0, 3)
 
 
 def dplr_step(

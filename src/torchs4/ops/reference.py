@@ -382,10 +382,11 @@ def long_convolution(
     u: Float[Tensor, "B L H"],
     kernel: Float[Tensor, "M H L"],
     backward_kernel: Float[Tensor, "M H L"] | None,
+    skip: Float[Tensor, "M H"] | None,
 ) -> Float[Tensor, "M B L H"]:
-    """y_t = Σ_{j≤t} k_{t-j} u_j, plus Σ_{j≥0} k'_j u_{t+1+j} where a backward kernel is given."""
+    """y_t = Σ_{j≤t} k_{t-j} u_j + Σ_{j≥0} k'_j u_{t+1+j} + D u_t, the last two where they are given."""
     size = fast_transform_length(2 * u.shape[1])
-    spectrum = _signal_spectrum(u, kernel.dtype, size) * _kernel_spectrum(kernel, backward_kernel, size)
+    spectrum = _signal_spectrum(u, kernel.dtype, size) * _kernel_spectrum(kernel, backward_kernel, skip, size)
     y = torch.fft.irfft(spectrum, n=size)[..., : u.shape[1]]
     return y.permute(1, 0, 3, 2).contiguous()
 
@@ -395,12 +396,16 @@ def long_convolution_backward(
     u: Float[Tensor, "B L H"],
     kernel: Float[Tensor, "M H L"],
     backward_kernel: Float[Tensor, "M H L"] | None,
+    skip: Float[Tensor, "M H"] | None,
 ) -> list[Tensor]:
-    """The gradients of `long_convolution` for the signal and each kernel: correlations."""
+    """The gradients of `long_convolution` for the signal and each kernel: correlations.
+
+    The gradient of the skip is that of the kernel's first sample.
+    """
     length = u.shape[1]
     size = fast_transform_length(2 * length)
     grad_spectrum = torch.fft.rfft(grad.to(kernel.dtype).permute(1, 0, 3, 2), n=size)
-    filters = _kernel_spectrum(kernel, backward_kernel, size)
+    filters = _kernel_spectrum(kernel, backward_kernel, skip, size)
     u_grad = torch.fft.irfft((grad_spectrum * filters.conj_physical()).sum(1), n=size)[..., :length]
     signal = _signal_spectrum(u, kernel.dtype, size)
     lags = torch.fft.irfft((grad_spectrum * signal.conj_physical()).sum(0), n=size)
@@ -416,8 +421,12 @@ def _signal_spectrum(u: Tensor, dtype: torch.dtype, size: int) -> Complex[Tensor
     return torch.fft.rfft(u.to(dtype).transpose(1, 2), n=size)[:, None]
 
 
-def _kernel_spectrum(kernel: Tensor, backward_kernel: Tensor | None, size: int) -> Complex[Tensor, "M H K"]:
+def _kernel_spectrum(
+    kernel: Tensor, backward_kernel: Tensor | None, skip: Tensor | None, size: int
+) -> Complex[Tensor, "M H K"]:
     spectrum = torch.fft.rfft(kernel, n=size)
+    if skip is not None:
+        spectrum = spectrum + skip.to(kernel.dtype)[..., None]
     if backward_kernel is None:
         return spectrum
     length = kernel.shape[-1]

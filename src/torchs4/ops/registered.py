@@ -91,26 +91,30 @@ power_kernel.register_autograd(_differentiate_power_kernel, setup_context=_keep_
 
 
 @torch.library.custom_op("torchs4::long_convolution", mutates_args=())
-def long_convolution(u: Tensor, kernel: Tensor, backward_kernel: Tensor | None) -> Tensor:
+def long_convolution(
+    u: Tensor, kernel: Tensor, backward_kernel: Tensor | None, skip: Tensor | None
+) -> Tensor:
     """(M, B, L, H): every channel's convolution; see reference.long_convolution."""
-    return implementation_for(u).long_convolution(u, kernel, backward_kernel)
+    return implementation_for(u).long_convolution(u, kernel, backward_kernel, skip)
 
 
 @long_convolution.register_fake
-def _(u: Tensor, kernel: Tensor, backward_kernel: Tensor | None) -> Tensor:
+def _(u: Tensor, kernel: Tensor, backward_kernel: Tensor | None, skip: Tensor | None) -> Tensor:
     return u.new_empty(kernel.shape[0], *u.shape, dtype=kernel.dtype)
 
 
 @torch.library.custom_op("torchs4::long_convolution_backward", mutates_args=())
 def long_convolution_backward(
-    grad: Tensor, u: Tensor, kernel: Tensor, backward_kernel: Tensor | None
+    grad: Tensor, u: Tensor, kernel: Tensor, backward_kernel: Tensor | None, skip: Tensor | None
 ) -> list[Tensor]:
     """The gradients of `long_convolution` for the signal and each kernel."""
-    return implementation_for(u).long_convolution_backward(grad, u, kernel, backward_kernel)
+    return implementation_for(u).long_convolution_backward(grad, u, kernel, backward_kernel, skip)
 
 
 @long_convolution_backward.register_fake
-def _(grad: Tensor, u: Tensor, kernel: Tensor, backward_kernel: Tensor | None) -> list[Tensor]:
+def _(
+    grad: Tensor, u: Tensor, kernel: Tensor, backward_kernel: Tensor | None, skip: Tensor | None
+) -> list[Tensor]:
     kernels = [kernel] if backward_kernel is None else [kernel, backward_kernel]
     return [x.new_empty(x.shape) for x in (u, *kernels)]
 
@@ -120,8 +124,11 @@ def _keep_signal(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _differentiate_long_convolution(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    grads = long_convolution_backward(grad, *ctx.saved_tensors)
-    return (*grads, None) if len(grads) == 2 else tuple(grads)
+    skip = ctx.saved_tensors[3]
+    u_grad, kernel_grad, *rest = long_convolution_backward(grad, *ctx.saved_tensors)
+    # The skip acts like one more value of the kernel's first sample.
+    skip_grad = None if skip is None else kernel_grad[..., 0].to(skip.dtype)
+    return u_grad, kernel_grad, (rest[0] if rest else None), skip_grad
 
 
 long_convolution.register_autograd(_differentiate_long_convolution, setup_context=_keep_signal)
