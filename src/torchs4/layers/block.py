@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from torchs4 import ops
 from torchs4.layers.inputs import position_mask, require_sequence, require_vector
 from torchs4.layers.norms import NORM_KINDS, NormKind, build_norm
 from torchs4.layers.options import merge_options, require_choice, require_probability
@@ -142,8 +143,13 @@ class S4Block(nn.Module):
 
     def _finish(self, x: Tensor, y: Tensor) -> Tensor:
         """Everything after the layer that treats positions one by one."""
-        y = self.mixing(self.dropout(ACTIVATIONS[self.config.activation](y)))
-        if self.config.mixing == "glu":
+        y = self.dropout(ACTIVATIONS[self.config.activation](y))
+        config = self.config
+        if config.mixing == "glu" and config.residual and not (config.dropout and self.training):
+            # Nothing comes between the gates and the residual: one pass does both.
+            return ops.gated_residual(F.linear(y, self.mixing.weight), self.mixing.bias, x)
+        y = self.mixing(y)
+        if config.mixing == "glu":
             y = F.glu(y, dim=-1)
         y = self.dropout(y)
-        return x + y if self.config.residual else y
+        return x + y if config.residual else y

@@ -45,6 +45,7 @@ __all__ = [
     "discretize_dplr",
     "dplr_kernel",
     "dplr_step",
+    "gated_residual",
     "get_implementation",
     "kernel_dtype",
     "long_convolution",
@@ -110,6 +111,20 @@ def long_convolution(
     if skip is not None:
         _require_shape("skip", skip, tuple(kernel.shape[:2]))
     return registered.long_convolution(u, kernel, backward_kernel, skip).permute(1, 2, 0, 3)
+
+
+def gated_residual(
+    mixed: Float[Tensor, "... 2*H"], bias: Float[Tensor, " 2*H"], residual: Float[Tensor, "... H"]
+) -> Float[Tensor, "... H"]:
+    """The residual plus a gated linear unit: x + v·σ(g), where v and g are the halves of mixed + bias."""
+    H = residual.shape[-1]
+    _require_shape("mixed", mixed, (*residual.shape[:-1], 2 * H))
+    _require_shape("bias", bias, (2 * H,))
+    dtypes = {mixed.dtype, bias.dtype, residual.dtype}
+    if dtypes != {torch.float32} and dtypes != {torch.float64}:
+        # Half precision, alone or beside full precision: PyTorch's rules decide what comes out.
+        return reference.gated_residual(mixed, bias, residual)
+    return registered.gated_residual(mixed, bias, residual)
 
 
 def dplr_step(

@@ -435,6 +435,26 @@ def _kernel_spectrum(
     return spectrum + torch.fft.rfft(torch.nn.functional.pad(reversed_kernel, (size - length + 1, 0)))
 
 
+# --- gating ------------------------------------------------------------------------------------------
+
+
+def gated_residual(
+    mixed: Float[Tensor, "... 2*H"], bias: Float[Tensor, " 2*H"], residual: Float[Tensor, "... H"]
+) -> Float[Tensor, "... H"]:
+    """The residual plus a gated linear unit: x + v·σ(g), where v and g are the halves of mixed + bias."""
+    return residual + torch.nn.functional.glu(mixed + bias)
+
+
+def gated_residual_backward(
+    grad: Float[Tensor, "... H"], mixed: Float[Tensor, "... 2*H"], bias: Float[Tensor, " 2*H"]
+) -> list[Tensor]:
+    """The gradients of `gated_residual` for mixed and bias; that of the residual is grad itself."""
+    value, gate = (mixed + bias).chunk(2, dim=-1)
+    gate = torch.sigmoid(gate)
+    mixed_grad = torch.cat([grad * gate, grad * value * gate * (1 - gate)], dim=-1)
+    return [mixed_grad, mixed_grad.flatten(0, -2).sum(0)]
+
+
 # --- recurrence --------------------------------------------------------------------------------------
 
 

@@ -134,6 +134,39 @@ def _differentiate_long_convolution(ctx: Any, grad: Tensor) -> tuple[Tensor | No
 long_convolution.register_autograd(_differentiate_long_convolution, setup_context=_keep_signal)
 
 
+@torch.library.custom_op("torchs4::gated_residual", mutates_args=())
+def gated_residual(mixed: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+    """The end of a block; see reference.gated_residual."""
+    return implementation_for(residual).gated_residual(mixed, bias, residual)
+
+
+@gated_residual.register_fake
+def _(mixed: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+    return residual.new_empty(residual.shape)
+
+
+@torch.library.custom_op("torchs4::gated_residual_backward", mutates_args=())
+def gated_residual_backward(grad: Tensor, mixed: Tensor, bias: Tensor) -> list[Tensor]:
+    """The gradients of `gated_residual` for mixed and bias."""
+    return implementation_for(grad).gated_residual_backward(grad, mixed, bias)
+
+
+@gated_residual_backward.register_fake
+def _(grad: Tensor, mixed: Tensor, bias: Tensor) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in (mixed, bias)]
+
+
+def _keep_gates(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:2])
+
+
+def _differentiate_gated_residual(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    return (*gated_residual_backward(grad, *ctx.saved_tensors), grad)
+
+
+gated_residual.register_autograd(_differentiate_gated_residual, setup_context=_keep_gates)
+
+
 @torch.library.custom_op("torchs4::modal_step", mutates_args=())
 def modal_step(
     a: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, D: Tensor, u: Tensor, state: Tensor

@@ -1,6 +1,7 @@
 """The operators in numba, for plain CPUs: the same names and shapes as in `reference`."""
 
 from torchs4.ops.cpu.convolution import long_convolution, long_convolution_backward
+from torchs4.ops.cpu.gating import gated_residual, gated_residual_backward
 from torchs4.ops.cpu.modal_kernel import (
     modal_kernel,
     modal_kernel_backward,
@@ -10,6 +11,8 @@ from torchs4.ops.cpu.modal_kernel import (
 from torchs4.ops.cpu.modal_step import modal_step
 
 __all__ = [
+    "gated_residual",
+    "gated_residual_backward",
     "long_convolution",
     "long_convolution_backward",
     "modal_kernel",

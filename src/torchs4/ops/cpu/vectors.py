@@ -6,10 +6,12 @@ it cannot know that rows of one array differ, and it does not keep sums in regis
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
@@ -97,3 +99,41 @@ def instruction(arrays: int, integers: int, emit: Callable[[Any, Any, list[Any],
     )
     exec(source, scope)
     return intrinsic(scope["typed"])
+
+
+def exponential(x: Value) -> Value:
+    """exp(x), held at the borders of the number range; near zero exact to the last digit. NaN stays NaN."""
+    builder, kind = x.builder, x.value.type
+    wide = isinstance(kind.element, ir.DoubleType)
+    mantissa, bias, border, degree = (52, 1023, 708.0, 13) if wide else (23, 127, 87.0, 7)
+
+    def constant(number: float) -> Value:
+        return Value(builder, ir.Constant(kind, [number] * LANES))
+
+    for sign, comparison in ((1.0, ">"), (-1.0, "<")):
+        # NaN compares false, so it passes.
+        beyond = builder.fcmp_ordered(comparison, x.value, constant(sign * border).value)
+        x = Value(builder, builder.select(beyond, constant(sign * border).value, x.value))
+    # exp(x) = 2^k·exp(r) with x = k·ln 2 + r.
+    rounding = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(kind, [kind]), f"llvm.rint.v{LANES}f{64 if wide else 32}"
+    )
+    k = Value(builder, builder.call(rounding, [(x * (1 / math.log(2))).value]))
+    r = x - k * math.log(2)
+    result = constant(1 / math.factorial(degree))
+    for power in range(degree - 1, -1, -1):
+        result = result * r + constant(1 / math.factorial(power))
+    # Conversion to 32 bits first: older processors have none to 64.
+    exponent = builder.fptosi(k.value, ir.VectorType(ir.IntType(32), LANES))
+    integers = ir.VectorType(ir.IntType(64 if wide else 32), LANES)
+    if wide:
+        exponent = builder.sext(exponent, integers)
+    exponent = builder.add(exponent, ir.Constant(integers, [bias] * LANES))
+    scale = builder.shl(exponent, ir.Constant(integers, [mantissa] * LANES))
+    return result * Value(builder, builder.bitcast(scale, kind))
+
+
+def sigmoid(x: Value) -> Value:
+    """1 / (1 + exp(-x))."""
+    one = Value(x.builder, ir.Constant(x.value.type, [1.0] * LANES))
+    return Value(x.builder, x.builder.fdiv(one.value, (one + exponential(-x)).value))
