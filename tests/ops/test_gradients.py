@@ -71,6 +71,19 @@ def test_convolution_has_right_gradients(both_ways, length):
     assert gradcheck(ops.long_convolution, inputs)
 
 
+@pytest.mark.parametrize("name", ["cpu", "reference"])
+@pytest.mark.parametrize("rank", [0, 1, 2, 3])
+def test_bilinear_rule_has_right_gradients(rank, name):
+    A, P, Q, B, _, dt = small_parameters(rank)
+    before = ops.get_implementation()
+    ops.set_implementation(name)
+    try:
+        assert gradcheck(torch.ops.torchs4.bilinear, (A, P, Q, B, dt))
+        torch.library.opcheck(torch.ops.torchs4.bilinear.default, (A, P, Q, B, dt))
+    finally:
+        ops.set_implementation(before)
+
+
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_discretize_dplr_has_right_gradients(rank):
     A, P, Q, B, _, dt = small_parameters(rank)
@@ -201,4 +214,4 @@ def test_compiled_kernel_equals_the_plain_one(start):
 
 def modal_inputs(rank, dtype):
     A, P, Q, B, C, dt = small_parameters(rank)
-    return *reference.modal_system(A, P, Q, B, dt), C.to(dtype)
+    return *reference.bilinear(A, P, Q, B, dt), C.to(dtype)

@@ -34,7 +34,7 @@ def modal_system(features, state_size, dtype, **options):
     layer = S4(features, state_size=state_size, **options).to(dtype)
     with torch.no_grad():
         A, P, B, dt = layer._continuous(1.0)
-        return [*reference.modal_system(A, P, P, B, dt), layer.C.detach()]
+        return [*reference.bilinear(A, P, P, B, dt), layer.C.detach()]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -117,6 +117,23 @@ def test_convolution_and_its_gradients_match_the_plain_ones(length, dtype, bidir
         for a, b in zip(fast, plain, strict=True):
             assert a.shape == b.shape
             assert close(a, b, dtype)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize(("features", "batch", "state_size"), SIZES)
+def test_bilinear_rule_and_its_gradients_match_the_plain_ones(features, batch, state_size, rank):
+    torch.manual_seed(rank)
+    n = state_size // 2
+    A = torch.stack([-torch.rand(features, n) - 0.1, 50 * torch.randn(features, n)], dim=-1).double()
+    P, Q = (torch.randn(rank, features, n, 2, dtype=torch.float64) for _ in range(2))
+    B, dt = torch.randn(features, n, 2, dtype=torch.float64), torch.rand(features, dtype=torch.float64) + 1e-3
+    system = (A, P, Q, B, dt)
+    expected = reference.bilinear(*system)
+    grads = [torch.randn_like(x) for x in expected]
+    actual = [*cpu.bilinear(*system), *cpu.bilinear_backward(grads, *system)]
+    for a, b in zip(actual, [*expected, *reference.bilinear_backward(grads, *system)], strict=True):
+        assert a.shape == b.shape
+        assert close(a, b, torch.float64)
 
 
 @pytest.mark.parametrize(("features", "batch", "state_size"), SIZES)

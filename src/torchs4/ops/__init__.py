@@ -72,7 +72,7 @@ def dplr_kernel(
     _require_shape("B", B, (H, n, 2))
     _require_shape("C", C, (C.shape[0], H, n, 2))
     _require_shape("dt", dt, (H,))
-    return registered.modal_kernel(*reference.modal_system(A, P, Q, B, dt), C, length)
+    return registered.modal_kernel(*registered.bilinear(A, P, Q, B, dt), C, length)
 
 
 def diagonal_kernel(

@@ -86,7 +86,7 @@ def _bilinear(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> _ModalS
     # Ā = (4/Δ)(2/Δ - A)⁻¹ - 1 with (2/Δ - Λ + P Q*)⁻¹ by Woodbury, so Ā is diagonal plus low rank too.
     two_over_dt = 2 / dt[:, None]
     resolvent = 1 / (two_over_dt - A)
-    EP, QE = resolvent * P, Q.conj() * resolvent
+    EP, QE = resolvent * P, Q.conj_physical() * resolvent
     identity = torch.eye(P.shape[0], dtype=dt.dtype, device=dt.device)
     woodbury = identity + _pair_sum("rhn,shn->hrs", QE, P)
     woodbury_inverse = torch.linalg.inv(woodbury).to(A.dtype)
@@ -98,6 +98,58 @@ def _bilinear(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> _ModalS
         q=QE,
         b=2 * (resolvent * B - torch.einsum("rhn,rh->hn", corrected_p, QEB)),
     )
+
+
+def bilinear(
+    A: Float[Tensor, "H n 2"],
+    P: Float[Tensor, "R H n 2"],
+    Q: Float[Tensor, "R H n 2"],
+    B: Float[Tensor, "H n 2"],
+    dt: Float[Tensor, " H"],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The discrete system that `modal_kernel` takes, as float64 pairs: 1 - a, p, q and b."""
+    decay, p, q, b = (torch.view_as_real(part.contiguous()) for part in _bilinear(A, P, Q, B, dt))
+    return decay, p, q, b
+
+
+def bilinear_backward(
+    grads: list[Tensor], A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor
+) -> list[Tensor]:
+    """The gradients of `bilinear` for its inputs, from those of decay, p, q and b."""
+    inputs = (A, P, Q, B, dt)
+    decay_grad, p_grad, q_grad, b_grad = (_complex(g) for g in grads)
+    A, P, Q, B = (_complex(x) for x in (A, P, Q, B))
+    rate = 2 / dt.double()[:, None]
+    E = 1 / (rate - A)
+    EP, QE = E * P, Q.conj_physical() * E
+    identity = torch.eye(P.shape[0], dtype=dt.double().dtype, device=dt.device)
+    inverse = torch.linalg.inv(identity + _pair_sum("rhn,shn->hrs", QE, P))
+    corrected = torch.einsum("rhn,hrs->shn", EP, inverse.to(EP.dtype))
+    QEB = _pair_sum("rhn,hn->rh", QE, B)
+    # b = 2 (E B - Σ corrected · QEB), p = 2 · rate · corrected
+    QEB_grad = -2 * _inner(b_grad, corrected)
+    corrected_grad = 2 * rate * p_grad - 2 * b_grad * QEB[..., None]
+    QE_grad = q_grad + 2 * QEB_grad[..., None] * B.conj_physical()
+    B_grad = 2 * b_grad * E.conj_physical() + 2 * (QEB_grad[..., None] * QE.conj_physical()).sum(0)
+    inverse_grad = torch.einsum("shn,rhn->hrs", corrected_grad, EP.conj_physical()).real
+    W_grad = -inverse.mT @ inverse_grad @ inverse.mT
+    EP_grad = torch.einsum("shn,hrs->rhn", corrected_grad, inverse.to(EP.dtype))
+    QE_grad = QE_grad + 2 * torch.einsum("hrs,shn->rhn", W_grad.to(P.dtype), P.conj_physical())
+    P_grad = EP_grad * E.conj_physical()
+    P_grad = P_grad + 2 * torch.einsum("hrs,rhn->shn", W_grad.to(P.dtype), QE.conj_physical())
+    Q_grad = QE_grad.conj_physical() * E
+    E_grad = 2 * b_grad * B.conj_physical() - 2 * decay_grad * A.conj_physical()
+    E_grad = E_grad + (EP_grad * P.conj_physical() + QE_grad * Q).sum(0)
+    slope = E_grad * (E * E).conj_physical()
+    A_grad = slope - 2 * decay_grad * E.conj_physical()
+    rate_grad = 2 * _inner(p_grad, corrected).sum(0) - slope.real.sum(-1)
+    dt_grad = -2 * rate_grad / dt.double() ** 2
+    results = [torch.view_as_real(x) for x in (A_grad, P_grad, Q_grad, B_grad)] + [dt_grad]
+    return [result.contiguous().to(x.dtype) for result, x in zip(results, inputs, strict=True)]
+
+
+def _inner(v: Complex[Tensor, "*shape n"], w: Complex[Tensor, "*shape n"]) -> Float[Tensor, " *shape"]:
+    return (v.conj_physical() * w).real.sum(-1)
 
 
 def _discretize_modes(A: Tensor, B: Tensor, dt: Tensor, method: Discretization) -> _ModalSystem:
@@ -144,18 +196,6 @@ def _as_real_row(row: Tensor) -> Tensor:
 
 
 # --- kernels -----------------------------------------------------------------------------------------
-
-
-def modal_system(
-    A: Float[Tensor, "H n 2"],
-    P: Float[Tensor, "R H n 2"],
-    Q: Float[Tensor, "R H n 2"],
-    B: Float[Tensor, "H n 2"],
-    dt: Float[Tensor, " H"],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The discrete system that `modal_kernel` takes, as float64 pairs: 1 - a, p, q and b."""
-    decay, p, q, b = (torch.view_as_real(part) for part in _bilinear(A, P, Q, B, dt))
-    return decay, p, q, b
 
 
 def modal_kernel(
@@ -568,6 +608,9 @@ def _krylov(powers: list[Tensor], b: Float[Tensor, "H N"], length: int) -> Float
 
 
 def _complex(pairs: Float[Tensor, "*shape 2"]) -> Complex[Tensor, "*shape"]:
+    if pairs.numel() == 0:
+        # An empty tensor is contiguous whatever its strides; the view asks for usual ones.
+        return pairs.new_zeros(pairs.shape[:-1], dtype=torch.complex128)
     return torch.view_as_complex(pairs.double().contiguous())
 
 

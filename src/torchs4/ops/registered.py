@@ -22,6 +22,43 @@ def kernel_dtype(C: Tensor) -> torch.dtype:
     return torch.float64 if C.dtype == torch.float64 else torch.float32
 
 
+@torch.library.custom_op("torchs4::bilinear", mutates_args=())
+def bilinear(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The discrete system that `modal_kernel` takes; see reference.bilinear."""
+    decay, p, q, b = implementation_for(A).bilinear(A, P, Q, B, dt)
+    return decay, p, q, b
+
+
+@bilinear.register_fake
+def _(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    decay, p, q, b = (x.new_empty(x.shape, dtype=torch.float64) for x in (A, P, Q, B))
+    return decay, p, q, b
+
+
+@torch.library.custom_op("torchs4::bilinear_backward", mutates_args=())
+def bilinear_backward(
+    grads: list[Tensor], A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor
+) -> list[Tensor]:
+    """The gradients of `bilinear` for its tensors."""
+    return implementation_for(A).bilinear_backward(grads, A, P, Q, B, dt)
+
+
+@bilinear_backward.register_fake
+def _(grads: list[Tensor], A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in (A, P, Q, B, dt)]
+
+
+def _keep_continuous_system(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _differentiate_bilinear(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+    return tuple(bilinear_backward(list(grads), *ctx.saved_tensors))
+
+
+bilinear.register_autograd(_differentiate_bilinear, setup_context=_keep_continuous_system)
+
+
 @torch.library.custom_op("torchs4::modal_kernel", mutates_args=())
 def modal_kernel(decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, length: int) -> Tensor:
     """The kernel of a discrete DPLR system; see reference.modal_kernel."""

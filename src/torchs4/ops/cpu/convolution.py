@@ -18,6 +18,7 @@ import torch
 from numba import prange
 from torch import Tensor
 
+from torchs4.ops.cpu.arrays import as_array
 from torchs4.ops.cpu.butterflies import (
     adjoint_butterfly,
     filter_butterfly,
@@ -363,9 +364,9 @@ def long_convolution(
     """The twin of reference.long_convolution."""
     y = torch.empty(kernel.shape[0], *u.shape, dtype=kernel.dtype)
     plan = _plan(u.shape[1], kernel.dtype)
-    signal, kernels = _array(u, kernel.dtype), _array(kernel, kernel.dtype)
+    signal, kernels = as_array(u, kernel.dtype), as_array(kernel, kernel.dtype)
     # numba wants an array in either case; without a backward kernel it is not read.
-    backward = kernels if backward_kernel is None else _array(backward_kernel, kernel.dtype)
+    backward = kernels if backward_kernel is None else as_array(backward_kernel, kernel.dtype)
     both_ends = backward_kernel is not None
     skips = _skips(skip, kernel)
     for channel, out in enumerate(y):
@@ -388,8 +389,8 @@ def long_convolution_backward(
 ) -> list[Tensor]:
     """The twin of reference.long_convolution_backward."""
     plan = _plan(u.shape[1], kernel.dtype)
-    signal, kernels = _array(u, kernel.dtype), _array(kernel, kernel.dtype)
-    backward = kernels if backward_kernel is None else _array(backward_kernel, kernel.dtype)
+    signal, kernels = as_array(u, kernel.dtype), as_array(kernel, kernel.dtype)
+    backward = kernels if backward_kernel is None else as_array(backward_kernel, kernel.dtype)
     both_ends = backward_kernel is not None
     skips = _skips(skip, kernel)
     kernel_grad = torch.empty(kernel.shape, dtype=kernel.dtype)
@@ -399,7 +400,7 @@ def long_convolution_backward(
         u_grads.append(torch.empty(u.shape, dtype=kernel.dtype))
         with torch_threads():
             _backward(
-                _array(grad_channel, kernel.dtype),
+                as_array(grad_channel, kernel.dtype),
                 signal,
                 kernels[channel],
                 backward[channel],
@@ -415,12 +416,8 @@ def long_convolution_backward(
     return [u_grad.to(u.dtype), kernel_grad, *([backward_grad] if both_ends else [])]
 
 
-def _array(x: Tensor, dtype: torch.dtype) -> NDArray[Any]:
-    return x.detach().to(dtype).contiguous().numpy()
-
-
 def _skips(skip: Tensor | None, kernel: Tensor) -> NDArray[Any]:
-    return _array(kernel.new_zeros(kernel.shape[:2]) if skip is None else skip, kernel.dtype)
+    return as_array(kernel.new_zeros(kernel.shape[:2]) if skip is None else skip, kernel.dtype)
 
 
 def _tasks(u: Tensor) -> int:

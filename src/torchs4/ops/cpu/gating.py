@@ -13,6 +13,7 @@ from llvmlite import ir
 from numba import prange
 from torch import Tensor
 
+from torchs4.ops.cpu.arrays import as_array
 from torchs4.ops.cpu.compiling import compiled, torch_threads
 from torchs4.ops.cpu.vectors import LANES, Value, instruction, load_vector, sigmoid, store_vector
 
@@ -61,7 +62,7 @@ def gated_residual(mixed: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
     """The twin of reference.gated_residual."""
     out = torch.empty(residual.shape, dtype=residual.dtype)
     with torch_threads():
-        _forward(_rows(out), _rows(mixed), _array(bias), _rows(residual))
+        _forward(_rows(out), _rows(mixed), as_array(bias), _rows(residual))
     return out
 
 
@@ -71,16 +72,12 @@ def gated_residual_backward(grad: Tensor, mixed: Tensor, bias: Tensor) -> list[T
     tasks = max(1, min(torch.get_num_threads(), grad.numel() // (grad.shape[-1] * _ROWS)))
     bias_grads = torch.empty(tasks, len(bias), dtype=bias.dtype)
     with torch_threads():
-        _backward(_rows(mixed_grad), bias_grads.numpy(), _rows(grad), _rows(mixed), _array(bias))
+        _backward(_rows(mixed_grad), bias_grads.numpy(), _rows(grad), _rows(mixed), as_array(bias))
     return [mixed_grad, bias_grads.sum(0)]
 
 
 def _rows(x: Tensor) -> NDArray[Any]:
-    return _array(x.reshape(-1, x.shape[-1]))
-
-
-def _array(x: Tensor) -> NDArray[Any]:
-    return x.detach().contiguous().numpy()
+    return as_array(x.reshape(-1, x.shape[-1]))
 
 
 @compiled(parallel=True)

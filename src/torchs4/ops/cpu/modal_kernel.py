@@ -24,6 +24,7 @@ import torch
 from numba import prange
 from torch import Tensor
 
+from torchs4.ops.cpu.arrays import as_array, as_complex_array
 from torchs4.ops.cpu.compiling import compiled, torch_threads
 from torchs4.ops.cpu.products import add_product, add_row_product, add_transposed_product
 from torchs4.ops.cpu.vectors import LANES
@@ -44,7 +45,7 @@ def modal_kernel(decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, leng
     """The twin of reference.modal_kernel."""
     kernel = torch.empty(*C.shape[:2], length, dtype=kernel_dtype(C))
     with torch_threads():
-        _forward(*_arrays(decay, p, q, b, C), *_split(length), _tasks(C), kernel.numpy())
+        _forward(*map(as_complex_array, (decay, p, q, b, C)), *_split(length), _tasks(C), kernel.numpy())
     return kernel
 
 
@@ -56,11 +57,11 @@ def modal_kernel_backward(
     grads = [torch.empty(x.shape, dtype=torch.float64) for x in system]
     with torch_threads():
         _backward(
-            grad.detach().contiguous().numpy(),
-            *_arrays(*system),
+            as_array(grad),
+            *map(as_complex_array, system),
             *_split(grad.shape[-1]),
             _tasks(C),
-            *_arrays(*grads),
+            *map(as_complex_array, grads),
         )
     return [g.to(x.dtype) for g, x in zip(grads, system, strict=True)]
 
@@ -78,21 +79,15 @@ def power_kernel_backward(grad: Tensor, a: Tensor, weights: Tensor) -> list[Tens
     system = _diagonal_system(a, weights)
     grads = [np.empty_like(x) for x in system]
     with torch_threads():
-        _backward(
-            grad.detach().contiguous().numpy(), *system, *_split(grad.shape[-1]), _tasks(weights), *grads
-        )
+        _backward(as_array(grad), *system, *_split(grad.shape[-1]), _tasks(weights), *grads)
     decay_grad, *_, weights_grad = (torch.view_as_real(torch.from_numpy(g)) for g in grads)
     return [-decay_grad, weights_grad]
 
 
 def _diagonal_system(a: Tensor, weights: Tensor) -> list[NDArray[Any]]:
-    modes, C = _arrays(a, weights)
+    modes, C = as_complex_array(a), as_complex_array(weights)
     nothing = np.empty((0, *modes.shape), dtype=np.complex128)
     return [1 - modes, nothing, nothing, np.ones_like(modes), C]
-
-
-def _arrays(*pairs: Tensor) -> list[NDArray[Any]]:
-    return [torch.view_as_complex(x.detach().double().contiguous()).numpy() for x in pairs]
 
 
 def _split(length: int) -> tuple[int, int]:
