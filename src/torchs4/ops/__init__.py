@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ChunkOperators",
     "DiscreteDPLR",
+    "block_step",
     "chunk_operators",
     "chunk_pass",
     "dense_kernel",
@@ -142,6 +143,25 @@ def dplr_step(
         return registered.modal_step(*arguments)
     # Straight to the implementation: a registered operator's call would cost more than the step itself.
     y, new_state = implementation_for(state).modal_step(*arguments)
+    return y, new_state
+
+
+def block_step(
+    x: Float[Tensor, "B H"],
+    norm_weight: Float[Tensor, " H"],
+    norm_bias: Float[Tensor, " H"],
+    epsilon: float,
+    system: DiscreteDPLR,
+    C: Float[Tensor, "M H N"],
+    D: Float[Tensor, "M H"],
+    mixing_weight: Float[Tensor, "2*H M*H"],
+    mixing_bias: Float[Tensor, " 2*H"],
+    state: Float[Tensor, "B H N"],
+) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H N"]]:
+    """One step of a block with LayerNorm before the layer, GELU, gated mixing and residual; no gradients."""
+    y, new_state = implementation_for(x).block_step(
+        x, norm_weight, norm_bias, epsilon, system, C, D, mixing_weight, mixing_bias, state
+    )
     return y, new_state
 
 

@@ -522,6 +522,25 @@ def modal_step(
     return torch.einsum("mhn,bhn->bmh", C, new_state) + D * u[:, None], new_state
 
 
+def block_step(
+    x: Float[Tensor, "B H"],
+    norm_weight: Float[Tensor, " H"],
+    norm_bias: Float[Tensor, " H"],
+    epsilon: float,
+    system: DiscreteDPLR,
+    C: Float[Tensor, "M H N"],
+    D: Float[Tensor, "M H"],
+    mixing_weight: Float[Tensor, "2*H M*H"],
+    mixing_bias: Float[Tensor, " 2*H"],
+    state: Float[Tensor, "B H N"],
+) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H N"]]:
+    """One step of a block with LayerNorm before the layer, GELU, gated mixing and residual."""
+    F = torch.nn.functional
+    u = F.layer_norm(x, norm_weight.shape, norm_weight, norm_bias, epsilon)
+    y, state = modal_step(*system, C, D, u, state)
+    return gated_residual(F.linear(F.gelu(y.flatten(1)), mixing_weight), mixing_bias, x), state
+
+
 def dense_step(
     A_bar: Float[Tensor, "H N N"],
     B_bar: Float[Tensor, "H N"],

@@ -1,6 +1,7 @@
 """The operators in numba, for plain CPUs: the same names and shapes as in `reference`."""
 
 from torchs4.ops.cpu.bilinear import bilinear, bilinear_backward
+from torchs4.ops.cpu.block_step import block_step
 from torchs4.ops.cpu.convolution import long_convolution, long_convolution_backward
 from torchs4.ops.cpu.gating import gated_residual, gated_residual_backward
 from torchs4.ops.cpu.modal_kernel import (
@@ -14,6 +15,7 @@ from torchs4.ops.cpu.modal_step import modal_step
 __all__ = [
     "bilinear",
     "bilinear_backward",
+    "block_step",
     "gated_residual",
     "gated_residual_backward",
     "long_convolution",

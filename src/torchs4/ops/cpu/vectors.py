@@ -77,6 +77,29 @@ def splat(builder: Any, scalar: Any) -> Value:
     return Value(builder, builder.shuffle_vector(vector, vector, mask))
 
 
+def shuffled(value: Value, order: list[int]) -> Value:
+    """Lane i gets what lane order[i] had."""
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), order)
+    return Value(value.builder, value.builder.shuffle_vector(value.value, value.value, mask))
+
+
+def horizontal_sum(value: Value) -> Any:
+    """The sum of all lanes, as a scalar."""
+    for distance in (4, 2, 1):
+        value = value + shuffled(value, [(lane + distance) % LANES for lane in range(LANES)])
+    return value.builder.extract_element(value.value, ir.Constant(ir.IntType(32), 0))
+
+
+@intrinsic
+def as_pointer(context: Any, address: Any) -> Any:
+    """A whole number as the address that it is."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(address), codegen
+
+
 def instruction(arrays: int, integers: int, emit: Callable[[Any, Any, list[Any], list[Any]], None]) -> Any:
     """An intrinsic that takes arrays of one float type and then integers, and returns nothing."""
 
