@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 
-from torchs4.data.idx import read_idx
+from torchs4.data.mnist import DIGITS, PIXELS, SIDE, GreyImages, read_digits, scale_grey
+from torchs4.data.sequences import ArraySplit, InputDescription, SequenceData
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -35,16 +38,31 @@ class Digits(NamedTuple):
 
 def load_digits() -> Digits:
     """The bundled digits; the hold-out for validation is always the same 500 of the training digits."""
-    images, labels = _read("train")
-    return Digits(
-        train=LabeledDigits(images[:-_VALIDATION_SIZE], labels[:-_VALIDATION_SIZE]),
-        validation=LabeledDigits(images[-_VALIDATION_SIZE:], labels[-_VALIDATION_SIZE:]),
-        test=_read("test"),
+    return Digits(*map(_as_tensors, _read_splits()))
+
+
+@dataclass(frozen=True)
+class BundledDigits:
+    """The same 4,500, 500 and 1,000 digits as `load_digits` gives, as a dataset like the others."""
+
+    def load(self, folder: Path) -> SequenceData:
+        """Read the files that come with the package; nothing is looked for in the folder."""
+        train, validation, test = (
+            ArraySplit(images, labels, np.arange(len(labels)), scale_grey)
+            for images, labels in _read_splits()
+        )
+        description = InputDescription("values", 1, PIXELS, image=(SIDE, SIDE))
+        return SequenceData(description, DIGITS, train, validation, test)
+
+
+def _read_splits() -> tuple[GreyImages, GreyImages, GreyImages]:
+    images, labels = read_digits(_FOLDER, "train")
+    return (
+        GreyImages(images[:-_VALIDATION_SIZE], labels[:-_VALIDATION_SIZE]),
+        GreyImages(images[-_VALIDATION_SIZE:], labels[-_VALIDATION_SIZE:]),
+        read_digits(_FOLDER, "test"),
     )
 
 
-def _read(name: str) -> LabeledDigits:
-    images = read_idx(_FOLDER / f"{name}-images-idx3-ubyte.gz")
-    labels = read_idx(_FOLDER / f"{name}-labels-idx1-ubyte.gz")
-    sequences = images.flatten(1).unsqueeze(-1).to(torch.float32) / 255
-    return LabeledDigits(sequences, labels.long())
+def _as_tensors(digits: GreyImages) -> LabeledDigits:
+    return LabeledDigits(scale_grey(digits.images), torch.from_numpy(digits.labels).long())

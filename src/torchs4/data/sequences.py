@@ -135,7 +135,8 @@ class TokenSplit(Split):
         documents = (picked[:, None] * self._documents + np.arange(self._documents)).ravel()
         starts = self._offsets[documents]
         lengths = np.minimum(self._offsets[documents + 1] - starts, self._max_length)
-        longest = int(-(-lengths.max() // _LENGTH_STEP) * _LENGTH_STEP)
+        # At least one position, even when every text is empty: no model reads sequences of length 0.
+        longest = int(-(-max(lengths.max(), 1) // _LENGTH_STEP) * _LENGTH_STEP)
         x = np.zeros((len(documents), min(longest, self._max_length)), dtype=np.int64)
         for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
             x[row, :length] = self._tokens[start : start + length]
