@@ -52,6 +52,17 @@ def test_convolution_matches_direct_sum(length, channels, both_ways, dtype):
     assert (y - expected).abs().max() <= TOLERANCE[dtype] * expected.abs().max()
 
 
+@pytest.mark.parametrize("both_ways", [False, True])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_skip_adds_a_multiple_of_the_signal(length, both_ways):
+    u, kernel, backward_kernel = make_inputs(length)
+    kernels = (kernel, backward_kernel if both_ways else None)
+    skip = normal(2, FEATURES, seed=4)
+    expected = ops.long_convolution(u, *kernels) + skip * u[:, :, None]
+    y = ops.long_convolution(u, *kernels, skip)
+    assert (y - expected).abs().max() <= TOLERANCE[torch.float64] * expected.abs().max()
+
+
 @pytest.mark.parametrize("length", [1, 2, 100])
 def test_convolution_with_an_impulse_returns_the_kernel(length):
     _, kernel, _ = make_inputs(length)
@@ -105,6 +116,12 @@ def test_convolution_refuses_one_channel_fewer_backward_than_forward():
     u, kernel, backward_kernel = make_inputs(10)
     with pytest.raises(ValueError, match=r"^backward_kernel has shape \(1, 5, 10\); expected \(2, 5, 10\)"):
         ops.long_convolution(u, kernel, backward_kernel[:1])
+
+
+def test_convolution_refuses_a_skip_of_the_wrong_shape():
+    u, kernel, _ = make_inputs(10)
+    with pytest.raises(ValueError, match=r"^skip has shape \(2, 4\); expected \(2, 5\)"):
+        ops.long_convolution(u, kernel, skip=normal(2, 4))
 
 
 def test_convolution_needs_a_sample():

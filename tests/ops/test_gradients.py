@@ -66,7 +66,22 @@ def test_dense_kernel_has_right_gradients(length):
 @pytest.mark.parametrize("both_ways", [False, True])
 def test_convolution_has_right_gradients(both_ways, length):
     kernels = [leaf(2, 3, length, seed=seed) for seed in (1, 2)[: 1 + both_ways]]
-    assert gradcheck(ops.long_convolution, (leaf(3, length, 3, seed=3), *kernels))
+    backward_kernel = kernels[1] if both_ways else None
+    inputs = (leaf(3, length, 3, seed=3), kernels[0], backward_kernel, leaf(2, 3, seed=4))
+    assert gradcheck(ops.long_convolution, inputs)
+
+
+@pytest.mark.parametrize("name", ["cpu", "reference"])
+@pytest.mark.parametrize("rank", [0, 1, 2, 3])
+def test_bilinear_rule_has_right_gradients(rank, name):
+    A, P, Q, B, _, dt = small_parameters(rank)
+    before = ops.get_implementation()
+    ops.set_implementation(name)
+    try:
+        assert gradcheck(torch.ops.torchs4.bilinear, (A, P, Q, B, dt))
+        torch.library.opcheck(torch.ops.torchs4.bilinear.default, (A, P, Q, B, dt))
+    finally:
+        ops.set_implementation(before)
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
@@ -199,4 +214,4 @@ def test_compiled_kernel_equals_the_plain_one(start):
 
 def modal_inputs(rank, dtype):
     A, P, Q, B, C, dt = small_parameters(rank)
-    return *reference.modal_system(A, P, Q, B, dt), C.to(dtype)
+    return *reference.bilinear(A, P, Q, B, dt), C.to(dtype)

@@ -34,7 +34,7 @@ def modal_system(features, state_size, dtype, **options):
     layer = S4(features, state_size=state_size, **options).to(dtype)
     with torch.no_grad():
         A, P, B, dt = layer._continuous(1.0)
-        return [*reference.modal_system(A, P, P, B, dt), layer.C.detach()]
+        return [*reference.bilinear(A, P, P, B, dt), layer.C.detach()]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -108,14 +108,32 @@ def test_convolution_and_its_gradients_match_the_plain_ones(length, dtype, bidir
         u = torch.randn(batch, length, features, dtype=dtype)
         kernel = torch.randn(2, features, length, dtype=dtype)
         backward = torch.randn(2, features, length, dtype=dtype) if bidirectional else None
-        expected = reference.long_convolution(u, kernel, backward)
-        assert close(cpu.long_convolution(u, kernel, backward), expected, dtype)
+        skip = torch.randn(2, features, dtype=dtype)
+        expected = reference.long_convolution(u, kernel, backward, skip)
+        assert close(cpu.long_convolution(u, kernel, backward, skip), expected, dtype)
         grad = torch.randn_like(expected)
-        plain = reference.long_convolution_backward(grad, u, kernel, backward)
-        fast = cpu.long_convolution_backward(grad, u, kernel, backward)
+        plain = reference.long_convolution_backward(grad, u, kernel, backward, skip)
+        fast = cpu.long_convolution_backward(grad, u, kernel, backward, skip)
         for a, b in zip(fast, plain, strict=True):
             assert a.shape == b.shape
             assert close(a, b, dtype)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize(("features", "batch", "state_size"), SIZES)
+def test_bilinear_rule_and_its_gradients_match_the_plain_ones(features, batch, state_size, rank):
+    torch.manual_seed(rank)
+    n = state_size // 2
+    A = torch.stack([-torch.rand(features, n) - 0.1, 50 * torch.randn(features, n)], dim=-1).double()
+    P, Q = (torch.randn(rank, features, n, 2, dtype=torch.float64) for _ in range(2))
+    B, dt = torch.randn(features, n, 2, dtype=torch.float64), torch.rand(features, dtype=torch.float64) + 1e-3
+    system = (A, P, Q, B, dt)
+    expected = reference.bilinear(*system)
+    grads = [torch.randn_like(x) for x in expected]
+    actual = [*cpu.bilinear(*system), *cpu.bilinear_backward(grads, *system)]
+    for a, b in zip(actual, [*expected, *reference.bilinear_backward(grads, *system)], strict=True):
+        assert a.shape == b.shape
+        assert close(a, b, torch.float64)
 
 
 @pytest.mark.parametrize(("features", "batch", "state_size"), SIZES)
@@ -134,21 +152,28 @@ def test_step_matches_the_plain_one(features, batch, state_size):
 def test_non_contiguous_signals_and_kernels_are_read_right():
     u = torch.randn(3, 9, 100).transpose(1, 2)
     kernel = torch.randn(100, 9, 1).permute(2, 1, 0)
-    expected = reference.long_convolution(u.contiguous(), kernel.contiguous(), None)
-    assert close(cpu.long_convolution(u, kernel, None), expected, torch.float32)
+    expected = reference.long_convolution(u.contiguous(), kernel.contiguous(), None, None)
+    assert close(cpu.long_convolution(u, kernel, None, None), expected, torch.float32)
     grad = torch.randn(1, 100, 3, 9).transpose(1, 2)
-    fast = cpu.long_convolution_backward(grad, u, kernel, None)
-    plain = reference.long_convolution_backward(grad.contiguous(), u.contiguous(), kernel.contiguous(), None)
+    fast = cpu.long_convolution_backward(grad, u, kernel, None, None)
+    plain = reference.long_convolution_backward(
+        grad.contiguous(), u.contiguous(), kernel.contiguous(), None, None
+    )
     assert all(close(a, b, torch.float32) for a, b in zip(fast, plain, strict=True))
 
 
-@pytest.mark.parametrize("wanted", [{"u"}, {"kernel"}, {"backward"}, {"u", "backward"}])
+@pytest.mark.parametrize("wanted", [{"u"}, {"kernel"}, {"backward"}, {"skip"}, {"u", "backward"}])
 def test_gradients_of_any_subset_are_those_of_all(wanted):
-    tensors = {"u": torch.randn(2, 20, 3), "kernel": torch.randn(1, 3, 20), "backward": torch.randn(1, 3, 20)}
+    tensors = {
+        "u": torch.randn(2, 20, 3),
+        "kernel": torch.randn(1, 3, 20),
+        "backward": torch.randn(1, 3, 20),
+        "skip": torch.randn(1, 3),
+    }
 
     def gradients(names):
         leaves = {n: t.clone().requires_grad_(n in names) for n, t in tensors.items()}
-        ops.long_convolution(leaves["u"], leaves["kernel"], leaves["backward"]).square().sum().backward()
+        ops.long_convolution(*leaves.values()).square().sum().backward()
         return {n: leaves[n].grad for n in names}
 
     everything = gradients(set(tensors))
@@ -288,9 +313,11 @@ def test_registered_operators_pass_opcheck(bidirectional):
     u = torch.randn(2, 10, 3, requires_grad=True)
     kernel = torch.randn(2, 3, 10, requires_grad=True)
     backward = torch.randn(2, 3, 10, requires_grad=True) if bidirectional else None
-    torch.library.opcheck(torch.ops.torchs4.long_convolution.default, (u, kernel, backward))
+    skip = torch.randn(2, 3, requires_grad=True) if bidirectional else None
+    inputs = (u, kernel, backward, skip)
+    torch.library.opcheck(torch.ops.torchs4.long_convolution.default, inputs)
     grad = torch.randn(2, 2, 10, 3)
-    arguments = (grad, u.detach(), kernel.detach(), None if backward is None else backward.detach())
+    arguments = (grad, *(None if x is None else x.detach() for x in inputs))
     torch.library.opcheck(torch.ops.torchs4.long_convolution_backward.default, arguments)
     with torch.no_grad():
         system, C = S4(3, state_size=4)._recurrence(1.0)

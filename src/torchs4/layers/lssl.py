@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchs4 import hippo, ops, ssm
 from torchs4.layers.modal_layer import real_parameter
@@ -41,6 +41,8 @@ class LSSLConfig(SSMConfig):
 class LSSL(SSMLayer):
     """The LSSL layer, (B, L, H) to (B, L, H). Its kernel holds features·state_size·length numbers."""
 
+    _system_names = ("A", "B", "C", "log_step_size")
+
     def __init__(self, features: int, config: LSSLConfig | None = None, **options: Any) -> None:
         config = merge_options(LSSLConfig, config, options)
         super().__init__(features, config)
@@ -52,9 +54,6 @@ class LSSL(SSMLayer):
         # Divided by √N: the states of an orthonormal basis are all read at once.
         C = torch.randn(config.output_rows, features, config.state_size)
         self.C = real_parameter(C / config.state_size**0.5, True)
-
-    def ssm_parameters(self) -> dict[str, nn.Parameter]:
-        return {"A": self.A, "B": self.B, "C": self.C, "log_step_size": self.log_step_size}
 
     def _discrete(self, rate: float) -> tuple[ssm.DiscreteSSM, Float[Tensor, "M H N"]]:
         # Half precision has no linear solver.

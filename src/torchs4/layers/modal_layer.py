@@ -21,6 +21,8 @@ _LEAST_DECAY = 1e-4
 class ModalLayer(SSMLayer):
     """Modes Λ = -exp(log_decay) + i·frequency, so that every mode stays stable while it trains."""
 
+    _system_names: tuple[str, ...] = ("log_decay", "frequency", "B", "C", "log_step_size")
+
     def __init__(
         self,
         features: int,
@@ -37,10 +39,6 @@ class ModalLayer(SSMLayer):
         self.B = real_parameter(torch.view_as_real(B).repeat(self.copies, 1, 1), config.train_input_matrix)
         C = torch.randn(config.output_rows, features, config.state_size // 2, dtype=torch.complex64)
         self.C = real_parameter(torch.view_as_real(C), True)
-
-    def ssm_parameters(self) -> dict[str, nn.Parameter]:
-        names = ("log_decay", "frequency", "B", "C", "log_step_size")
-        return {name: getattr(self, name) for name in names}
 
     @abstractmethod
     def _discrete(self, rate: float) -> ops.DiscreteDPLR: ...

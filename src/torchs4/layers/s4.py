@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchs4 import hippo, ops
 from torchs4.layers.modal_layer import ModalLayer, real_parameter
@@ -52,6 +52,8 @@ class S4Config(SSMConfig):
 class S4(ModalLayer):
     """The S4 layer, (B, L, H) to (B, L, H): `S4(256, state_size=64)`, with S4Config's fields as options."""
 
+    _system_names = (*ModalLayer._system_names, "P")
+
     def __init__(self, features: int, config: S4Config | None = None, **options: Any) -> None:
         config = merge_options(S4Config, config, options)
         Lambda, P, B = hippo.dplr_start(config.start, config.state_size)
@@ -60,9 +62,6 @@ class S4(ModalLayer):
         P = torch.view_as_real(_with_rank(P, config.rank))
         # P = Q, the tied form: A stays dissipative whatever training does.
         self.P = real_parameter(P[:, None].repeat(1, self.copies, 1, 1), config.train_state_matrix)
-
-    def ssm_parameters(self) -> dict[str, nn.Parameter]:
-        return {**super().ssm_parameters(), "P": self.P}
 
     def _kernel(self, length: int, rate: float) -> Float[Tensor, "M H L"]:
         A, P, B, dt = self._continuous(rate)

@@ -99,9 +99,12 @@ class SSMLayer(nn.Module, ABC):
         """The size of the output's last axis."""
         return self.channels * self.features
 
-    @abstractmethod
+    # The names of the system's own parameters.
+    _system_names: tuple[str, ...] = ()
+
     def ssm_parameters(self) -> dict[str, nn.Parameter]:
         """The system's own parameters by name: they train with their own rate and without decay."""
+        return dict(zip(self._system_names, self._weights(), strict=True))
 
     @abstractmethod
     def _kernel(self, length: int, rate: float) -> Float[Tensor, "M H L"]: ...
@@ -144,9 +147,9 @@ class SSMLayer(nn.Module, ABC):
             x = x.masked_fill(~mask[..., None], 0)
         with self._full_precision(x):
             kernel = self._cached_kernel(x.shape[1], rate)
-            directions = kernel.chunk(2) if self.bidirectional else (kernel,)
-            y = ops.long_convolution(x, *directions)
-            return self._add_skip(y, x)
+            forward, backward = kernel.chunk(2) if self.bidirectional else (kernel, None)
+            y = ops.long_convolution(x, forward, backward, self.D)
+            return y.flatten(-2).to(x.dtype)
 
     def prefill(
         self,
@@ -171,13 +174,19 @@ class SSMLayer(nn.Module, ABC):
     ) -> tuple[Float[Tensor, "B O"], Float[Tensor, "B H N"]]:
         """One position: its output and the next state, in time and memory that do not grow."""
         require_vector(x_t, self.features)
-        require_rate(rate)
-        self._require_causal()
-        self._require_own_state(state, x_t.shape[0])
         with self._full_precision(x_t):
-            system, C = self._cache.get("recurrence", rate, self._weights(), lambda: self._recurrence(rate))
+            system, C = self.recurrence(state, x_t.shape[0], rate)
             y, state = self._advance(system, C, x_t.to(state.dtype), state)
             return y.flatten(-2).to(x_t.dtype), state
+
+    def recurrence(
+        self, state: Float[Tensor, "B H N"], batch_size: int, rate: float
+    ) -> tuple[Any, Float[Tensor, "M H N"]]:
+        """The discrete system that moves this state one step on, and its output rows."""
+        require_rate(rate)
+        self._require_causal()
+        self._require_own_state(state, batch_size)
+        return self._cache.get("recurrence", rate, self._weights(), lambda: self._recurrence(rate))
 
     def initial_state(self, batch_size: int) -> Float[Tensor, "B H N"]:
         """The state before the first sample: zeros, in the weights' place and at least float32."""
@@ -199,8 +208,11 @@ class SSMLayer(nn.Module, ABC):
     def _step_sizes(self, rate: float) -> Float[Tensor, " H"]:
         return self.log_step_size.exp() * rate
 
-    def _weights(self) -> list[Tensor]:
-        return list(self.ssm_parameters().values())
+    def _weights(self) -> list[nn.Parameter]:
+        # Every step asks for them, and this look-up is several times faster than a module's attribute. A
+        # parametrised weight is not among the parameters.
+        own: dict[str, Any] = self._parameters
+        return [own[name] if name in own else getattr(self, name) for name in self._system_names]
 
     def _add_skip(self, y: Float[Tensor, "... M H"], x: Float[Tensor, "... H"]) -> Tensor:
         """Add D·x for every channel and flatten the channels, in the input's precision."""

@@ -10,6 +10,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
+    from numpy.typing import NDArray
+
     Value = TypeVar("Value")
 
 
@@ -21,7 +23,7 @@ class WeightCache:
     """
 
     def __init__(self) -> None:
-        self._weights: list[Tensor] = []
+        self._weights: list[_Snapshot] = []
         self._slots: dict[str, tuple[Hashable, Any]] = {}
 
     def get(self, slot: str, key: Hashable, weights: Sequence[Tensor], compute: Callable[[], Value]) -> Value:
@@ -32,7 +34,7 @@ class WeightCache:
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return compute()
         if not self._matches(weights):
-            self._weights = [weight.detach().clone() for weight in weights]
+            self._weights = [_Snapshot(weight) for weight in weights]
             self._slots = {}
         if slot not in self._slots or self._slots[slot][0] != key:
             # Tensors made in inference mode could not be used outside of it.
@@ -42,15 +44,32 @@ class WeightCache:
         return value
 
     def _matches(self, weights: Sequence[Tensor]) -> bool:
-        return len(weights) == len(self._weights) and all(
-            _same(new, old) for new, old in zip(weights, self._weights, strict=True)
-        )
+        if len(weights) != len(self._weights):
+            return False
+        return all(map(_Snapshot.matches, self._weights, weights))
 
 
-def _same(new: Tensor, old: Tensor) -> bool:
-    if new.dtype != old.dtype or new.device != old.device or new.shape != old.shape:
-        return False
-    if new.device.type == "cpu" and new.dtype in (torch.float32, torch.float64):
-        # Every step asks this: comparing bytes is several times faster than torch.equal.
-        return bool(new.detach().numpy().tobytes() == old.numpy().tobytes())
-    return torch.equal(new, old)
+class _Snapshot:
+    """What a weight was. Every step asks about every weight, so the question has to be cheap."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.content = weight.detach().clone()
+        self.address = weight.data_ptr()
+        self.memory: NDArray[Any] | None = None
+        if weight.device.type == "cpu" and weight.is_contiguous() and weight.dtype != torch.bfloat16:
+            # The array shares the weight's memory and keeps it from being reused, so an equal address later
+            # means the same memory.
+            self.memory = weight.detach().numpy()
+            self.bytes = self.memory.tobytes()
+
+    def matches(self, weight: Tensor) -> bool:
+        content = self.content
+        if weight.dtype != content.dtype or weight.shape != content.shape:
+            return False
+        if self.memory is not None and weight.data_ptr() == self.address and weight.is_contiguous():
+            return bool(self.memory.tobytes() == self.bytes)
+        return weight.device == content.device and torch.equal(weight, content)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy of a module has its weights elsewhere.
+        return {"content": self.content, "address": 0, "memory": None}

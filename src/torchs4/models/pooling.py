@@ -15,7 +15,12 @@ POOLING_KINDS: tuple[str, ...] = get_args(PoolingKind)
 
 
 class NoPooling(nn.Module):
-    """Every position is read by itself."""
+    """Every position is read by itself.
+
+    state_size: how many tensors it carries from chunk to chunk.
+    """
+
+    state_size = 0
 
     def forward(self, x: Float[Tensor, "B L H"], mask: Bool[Tensor, "B L"] | None) -> Tensor:
         """What the head reads of a whole sequence."""
@@ -48,6 +53,8 @@ class LastPooling(NoPooling):
 
 class MeanPooling(NoPooling):
     """The mean over the real positions; streaming, the mean of what has been seen so far."""
+
+    state_size = 2
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if mask is None:

@@ -167,7 +167,7 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
                 f"a dictionary with the entries 'blocks' and 'pooling'. "
                 f"Start with initial_state(batch_size={batch_size})."
             )
-        expected = len(self.pooling.initial_state(self.head.weight))
+        expected = self.pooling.state_size
         if len(state["pooling"]) != expected:
             raise ValueError(
                 f"state has {len(state['pooling'])} tensors for pooling; this model has {expected}. "

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ChunkOperators",
     "DiscreteDPLR",
+    "block_step",
     "chunk_operators",
     "chunk_pass",
     "dense_kernel",
@@ -45,6 +46,7 @@ __all__ = [
     "discretize_dplr",
     "dplr_kernel",
     "dplr_step",
+    "gated_residual",
     "get_implementation",
     "kernel_dtype",
     "long_convolution",
@@ -71,7 +73,7 @@ def dplr_kernel(
     _require_shape("B", B, (H, n, 2))
     _require_shape("C", C, (C.shape[0], H, n, 2))
     _require_shape("dt", dt, (H,))
-    return registered.modal_kernel(*reference.modal_system(A, P, Q, B, dt), C, length)
+    return registered.modal_kernel(*registered.bilinear(A, P, Q, B, dt), C, length)
 
 
 def diagonal_kernel(
@@ -96,17 +98,34 @@ def long_convolution(
     u: Float[Tensor, "B L H"],
     kernel: Float[Tensor, "M H L"],
     backward_kernel: Float[Tensor, "M H L"] | None = None,
+    skip: Float[Tensor, "M H"] | None = None,
 ) -> Float[Tensor, "B L M H"]:
     """Causal convolution of every feature with its kernels; a backward kernel looks at the future.
 
-    y_t = Σ_{j≤t} k_{t-j} u_j + Σ_{j≥0} k'_j u_{t+1+j}, in the kernel's precision.
+    y_t = Σ_{j≤t} k_{t-j} u_j + Σ_{j≥0} k'_j u_{t+1+j} + D u_t with the skip as D, in the kernel's precision.
     """
     _, length, H = u.shape
     _require_length(length)
     _require_shape("kernel", kernel, (kernel.shape[0], H, length))
     if backward_kernel is not None:
         _require_shape("backward_kernel", backward_kernel, tuple(kernel.shape))
-    return registered.long_convolution(u, kernel, backward_kernel).permute(1, 2, 0, 3)
+    if skip is not None:
+        _require_shape("skip", skip, tuple(kernel.shape[:2]))
+    return registered.long_convolution(u, kernel, backward_kernel, skip).permute(1, 2, 0, 3)
+
+
+def gated_residual(
+    mixed: Float[Tensor, "... 2*H"], bias: Float[Tensor, " 2*H"], residual: Float[Tensor, "... H"]
+) -> Float[Tensor, "... H"]:
+    """The residual plus a gated linear unit: x + v·σ(g), where v and g are the halves of mixed + bias."""
+    H = residual.shape[-1]
+    _require_shape("mixed", mixed, (*residual.shape[:-1], 2 * H))
+    _require_shape("bias", bias, (2 * H,))
+    dtypes = {mixed.dtype, bias.dtype, residual.dtype}
+    if dtypes != {torch.float32} and dtypes != {torch.float64}:
+        # Half precision, alone or beside full precision: PyTorch's rules decide what comes out.
+        return reference.gated_residual(mixed, bias, residual)
+    return registered.gated_residual(mixed, bias, residual)
 
 
 def dplr_step(
@@ -124,6 +143,25 @@ def dplr_step(
         return registered.modal_step(*arguments)
     # Straight to the implementation: a registered operator's call would cost more than the step itself.
     y, new_state = implementation_for(state).modal_step(*arguments)
+    return y, new_state
+
+
+def block_step(
+    x: Float[Tensor, "B H"],
+    norm_weight: Float[Tensor, " H"],
+    norm_bias: Float[Tensor, " H"],
+    epsilon: float,
+    system: DiscreteDPLR,
+    C: Float[Tensor, "M H N"],
+    D: Float[Tensor, "M H"],
+    mixing_weight: Float[Tensor, "2*H M*H"],
+    mixing_bias: Float[Tensor, " 2*H"],
+    state: Float[Tensor, "B H N"],
+) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H N"]]:
+    """One step of a block with LayerNorm before the layer, GELU, gated mixing and residual; no gradients."""
+    y, new_state = implementation_for(x).block_step(
+        x, norm_weight, norm_bias, epsilon, system, C, D, mixing_weight, mixing_bias, state
+    )
     return y, new_state
 
 

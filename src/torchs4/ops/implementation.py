@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
@@ -41,11 +43,10 @@ def implementation_for(tensor: Tensor) -> ModuleType:
             f"The chosen implementation is 'cpu', but the tensor is on {tensor.device}. "
             f"Move it to the CPU, or call torchs4.ops.set_implementation('auto')."
         )
-    if _chosen == "reference" or not on_cpu:
-        from torchs4.ops import reference
+    return _load("reference" if _chosen == "reference" or not on_cpu else "cpu")
 
-        return reference
+
+@lru_cache(maxsize=2)
+def _load(name: str) -> ModuleType:
     # numba takes a while to import: only those pay who run something.
-    from torchs4.ops import cpu
-
-    return cpu
+    return import_module(f"torchs4.ops.{name}")

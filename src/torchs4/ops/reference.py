@@ -86,7 +86,7 @@ def _bilinear(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> _ModalS
     # Ā = (4/Δ)(2/Δ - A)⁻¹ - 1 with (2/Δ - Λ + P Q*)⁻¹ by Woodbury, so Ā is diagonal plus low rank too.
     two_over_dt = 2 / dt[:, None]
     resolvent = 1 / (two_over_dt - A)
-    EP, QE = resolvent * P, Q.conj() * resolvent
+    EP, QE = resolvent * P, Q.conj_physical() * resolvent
     identity = torch.eye(P.shape[0], dtype=dt.dtype, device=dt.device)
     woodbury = identity + _pair_sum("rhn,shn->hrs", QE, P)
     woodbury_inverse = torch.linalg.inv(woodbury).to(A.dtype)
@@ -98,6 +98,58 @@ def _bilinear(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> _ModalS
         q=QE,
         b=2 * (resolvent * B - torch.einsum("rhn,rh->hn", corrected_p, QEB)),
     )
+
+
+def bilinear(
+    A: Float[Tensor, "H n 2"],
+    P: Float[Tensor, "R H n 2"],
+    Q: Float[Tensor, "R H n 2"],
+    B: Float[Tensor, "H n 2"],
+    dt: Float[Tensor, " H"],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The discrete system that `modal_kernel` takes, as float64 pairs: 1 - a, p, q and b."""
+    decay, p, q, b = (torch.view_as_real(part.contiguous()) for part in _bilinear(A, P, Q, B, dt))
+    return decay, p, q, b
+
+
+def bilinear_backward(
+    grads: list[Tensor], A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor
+) -> list[Tensor]:
+    """The gradients of `bilinear` for its inputs, from those of decay, p, q and b."""
+    inputs = (A, P, Q, B, dt)
+    decay_grad, p_grad, q_grad, b_grad = (_complex(g) for g in grads)
+    A, P, Q, B = (_complex(x) for x in (A, P, Q, B))
+    rate = 2 / dt.double()[:, None]
+    E = 1 / (rate - A)
+    EP, QE = E * P, Q.conj_physical() * E
+    identity = torch.eye(P.shape[0], dtype=dt.double().dtype, device=dt.device)
+    inverse = torch.linalg.inv(identity + _pair_sum("rhn,shn->hrs", QE, P))
+    corrected = torch.einsum("rhn,hrs->shn", EP, inverse.to(EP.dtype))
+    QEB = _pair_sum("rhn,hn->rh", QE, B)
+    # b = 2 (E B - Σ corrected · QEB), p = 2 · rate · corrected
+    QEB_grad = -2 * _inner(b_grad, corrected)
+    corrected_grad = 2 * rate * p_grad - 2 * b_grad * QEB[..., None]
+    QE_grad = q_grad + 2 * QEB_grad[..., None] * B.conj_physical()
+    B_grad = 2 * b_grad * E.conj_physical() + 2 * (QEB_grad[..., None] * QE.conj_physical()).sum(0)
+    inverse_grad = torch.einsum("shn,rhn->hrs", corrected_grad, EP.conj_physical()).real
+    W_grad = -inverse.mT @ inverse_grad @ inverse.mT
+    EP_grad = torch.einsum("shn,hrs->rhn", corrected_grad, inverse.to(EP.dtype))
+    QE_grad = QE_grad + 2 * torch.einsum("hrs,shn->rhn", W_grad.to(P.dtype), P.conj_physical())
+    P_grad = EP_grad * E.conj_physical()
+    P_grad = P_grad + 2 * torch.einsum("hrs,rhn->shn", W_grad.to(P.dtype), QE.conj_physical())
+    Q_grad = QE_grad.conj_physical() * E
+    E_grad = 2 * b_grad * B.conj_physical() - 2 * decay_grad * A.conj_physical()
+    E_grad = E_grad + (EP_grad * P.conj_physical() + QE_grad * Q).sum(0)
+    slope = E_grad * (E * E).conj_physical()
+    A_grad = slope - 2 * decay_grad * E.conj_physical()
+    rate_grad = 2 * _inner(p_grad, corrected).sum(0) - slope.real.sum(-1)
+    dt_grad = -2 * rate_grad / dt.double() ** 2
+    results = [torch.view_as_real(x) for x in (A_grad, P_grad, Q_grad, B_grad)] + [dt_grad]
+    return [result.contiguous().to(x.dtype) for result, x in zip(results, inputs, strict=True)]
+
+
+def _inner(v: Complex[Tensor, "*shape n"], w: Complex[Tensor, "*shape n"]) -> Float[Tensor, " *shape"]:
+    return (v.conj_physical() * w).real.sum(-1)
 
 
 def _discretize_modes(A: Tensor, B: Tensor, dt: Tensor, method: Discretization) -> _ModalSystem:
@@ -144,18 +196,6 @@ def _as_real_row(row: Tensor) -> Tensor:
 
 
 # --- kernels -----------------------------------------------------------------------------------------
-
-
-def modal_system(
-    A: Float[Tensor, "H n 2"],
-    P: Float[Tensor, "R H n 2"],
-    Q: Float[Tensor, "R H n 2"],
-    B: Float[Tensor, "H n 2"],
-    dt: Float[Tensor, " H"],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The discrete system that `modal_kernel` takes, as float64 pairs: 1 - a, p, q and b."""
-    decay, p, q, b = (torch.view_as_real(part) for part in _bilinear(A, P, Q, B, dt))
-    return decay, p, q, b
 
 
 def modal_kernel(
@@ -382,10 +422,11 @@ def long_convolution(
     u: Float[Tensor, "B L H"],
     kernel: Float[Tensor, "M H L"],
     backward_kernel: Float[Tensor, "M H L"] | None,
+    skip: Float[Tensor, "M H"] | None,
 ) -> Float[Tensor, "M B L H"]:
-    """y_t = Σ_{j≤t} k_{t-j} u_j, plus Σ_{j≥0} k'_j u_{t+1+j} where a backward kernel is given."""
+    """y_t = Σ_{j≤t} k_{t-j} u_j + Σ_{j≥0} k'_j u_{t+1+j} + D u_t, the last two where they are given."""
     size = fast_transform_length(2 * u.shape[1])
-    spectrum = _signal_spectrum(u, kernel.dtype, size) * _kernel_spectrum(kernel, backward_kernel, size)
+    spectrum = _signal_spectrum(u, kernel.dtype, size) * _kernel_spectrum(kernel, backward_kernel, skip, size)
     y = torch.fft.irfft(spectrum, n=size)[..., : u.shape[1]]
     return y.permute(1, 0, 3, 2).contiguous()
 
@@ -395,12 +436,16 @@ def long_convolution_backward(
     u: Float[Tensor, "B L H"],
     kernel: Float[Tensor, "M H L"],
     backward_kernel: Float[Tensor, "M H L"] | None,
+    skip: Float[Tensor, "M H"] | None,
 ) -> list[Tensor]:
-    """The gradients of `long_convolution` for the signal and each kernel: correlations."""
+    """The gradients of `long_convolution` for the signal and each kernel: correlations.
+
+    The gradient of the skip is that of the kernel's first sample.
+    """
     length = u.shape[1]
     size = fast_transform_length(2 * length)
     grad_spectrum = torch.fft.rfft(grad.to(kernel.dtype).permute(1, 0, 3, 2), n=size)
-    filters = _kernel_spectrum(kernel, backward_kernel, size)
+    filters = _kernel_spectrum(kernel, backward_kernel, skip, size)
     u_grad = torch.fft.irfft((grad_spectrum * filters.conj_physical()).sum(1), n=size)[..., :length]
     signal = _signal_spectrum(u, kernel.dtype, size)
     lags = torch.fft.irfft((grad_spectrum * signal.conj_physical()).sum(0), n=size)
@@ -416,14 +461,38 @@ def _signal_spectrum(u: Tensor, dtype: torch.dtype, size: int) -> Complex[Tensor
     return torch.fft.rfft(u.to(dtype).transpose(1, 2), n=size)[:, None]
 
 
-def _kernel_spectrum(kernel: Tensor, backward_kernel: Tensor | None, size: int) -> Complex[Tensor, "M H K"]:
+def _kernel_spectrum(
+    kernel: Tensor, backward_kernel: Tensor | None, skip: Tensor | None, size: int
+) -> Complex[Tensor, "M H K"]:
     spectrum = torch.fft.rfft(kernel, n=size)
+    if skip is not None:
+        spectrum = spectrum + skip.to(kernel.dtype)[..., None]
     if backward_kernel is None:
         return spectrum
     length = kernel.shape[-1]
     # Lag -1-j of a circular convolution sits at the end of the buffer.
     reversed_kernel = backward_kernel[..., : length - 1].flip(-1)
     return spectrum + torch.fft.rfft(torch.nn.functional.pad(reversed_kernel, (size - length + 1, 0)))
+
+
+# --- gating ------------------------------------------------------------------------------------------
+
+
+def gated_residual(
+    mixed: Float[Tensor, "... 2*H"], bias: Float[Tensor, " 2*H"], residual: Float[Tensor, "... H"]
+) -> Float[Tensor, "... H"]:
+    """The residual plus a gated linear unit: x + v·σ(g), where v and g are the halves of mixed + bias."""
+    return residual + torch.nn.functional.glu(mixed + bias)
+
+
+def gated_residual_backward(
+    grad: Float[Tensor, "... H"], mixed: Float[Tensor, "... 2*H"], bias: Float[Tensor, " 2*H"]
+) -> list[Tensor]:
+    """The gradients of `gated_residual` for mixed and bias; that of the residual is grad itself."""
+    value, gate = (mixed + bias).chunk(2, dim=-1)
+    gate = torch.sigmoid(gate)
+    mixed_grad = torch.cat([grad * gate, grad * value * gate * (1 - gate)], dim=-1)
+    return [mixed_grad, mixed_grad.flatten(0, -2).sum(0)]
 
 
 # --- recurrence --------------------------------------------------------------------------------------
@@ -451,6 +520,25 @@ def modal_step(
         feedback = torch.einsum("rhn,bhn->rbh", q, state)
         new_state = new_state - torch.einsum("rhn,rbh->bhn", p, feedback)
     return torch.einsum("mhn,bhn->bmh", C, new_state) + D * u[:, None], new_state
+
+
+def block_step(
+    x: Float[Tensor, "B H"],
+    norm_weight: Float[Tensor, " H"],
+    norm_bias: Float[Tensor, " H"],
+    epsilon: float,
+    system: DiscreteDPLR,
+    C: Float[Tensor, "M H N"],
+    D: Float[Tensor, "M H"],
+    mixing_weight: Float[Tensor, "2*H M*H"],
+    mixing_bias: Float[Tensor, " 2*H"],
+    state: Float[Tensor, "B H N"],
+) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H N"]]:
+    """One step of a block with LayerNorm before the layer, GELU, gated mixing and residual."""
+    F = torch.nn.functional
+    u = F.layer_norm(x, norm_weight.shape, norm_weight, norm_bias, epsilon)
+    y, state = modal_step(*system, C, D, u, state)
+    return gated_residual(F.linear(F.gelu(y.flatten(1)), mixing_weight), mixing_bias, x), state
 
 
 def dense_step(
@@ -539,6 +627,9 @@ def _krylov(powers: list[Tensor], b: Float[Tensor, "H N"], length: int) -> Float
 
 
 def _complex(pairs: Float[Tensor, "*shape 2"]) -> Complex[Tensor, "*shape"]:
+    if pairs.numel() == 0:
+        # An empty tensor is contiguous whatever its strides; the view asks for usual ones.
+        return pairs.new_zeros(pairs.shape[:-1], dtype=torch.complex128)
     return torch.view_as_complex(pairs.double().contiguous())
 
 

@@ -22,6 +22,43 @@ def kernel_dtype(C: Tensor) -> torch.dtype:
     return torch.float64 if C.dtype == torch.float64 else torch.float32
 
 
+@torch.library.custom_op("torchs4::bilinear", mutates_args=())
+def bilinear(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The discrete system that `modal_kernel` takes; see reference.bilinear."""
+    decay, p, q, b = implementation_for(A).bilinear(A, P, Q, B, dt)
+    return decay, p, q, b
+
+
+@bilinear.register_fake
+def _(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    decay, p, q, b = (x.new_empty(x.shape, dtype=torch.float64) for x in (A, P, Q, B))
+    return decay, p, q, b
+
+
+@torch.library.custom_op("torchs4::bilinear_backward", mutates_args=())
+def bilinear_backward(
+    grads: list[Tensor], A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor
+) -> list[Tensor]:
+    """The gradients of `bilinear` for its tensors."""
+    return implementation_for(A).bilinear_backward(grads, A, P, Q, B, dt)
+
+
+@bilinear_backward.register_fake
+def _(grads: list[Tensor], A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in (A, P, Q, B, dt)]
+
+
+def _keep_continuous_system(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _differentiate_bilinear(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+    return tuple(bilinear_backward(list(grads), *ctx.saved_tensors))
+
+
+bilinear.register_autograd(_differentiate_bilinear, setup_context=_keep_continuous_system)
+
+
 @torch.library.custom_op("torchs4::modal_kernel", mutates_args=())
 def modal_kernel(decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, length: int) -> Tensor:
     """The kernel of a discrete DPLR system; see reference.modal_kernel."""
@@ -91,26 +128,30 @@ power_kernel.register_autograd(_differentiate_power_kernel, setup_context=_keep_
 
 
 @torch.library.custom_op("torchs4::long_convolution", mutates_args=())
-def long_convolution(u: Tensor, kernel: Tensor, backward_kernel: Tensor | None) -> Tensor:
+def long_convolution(
+    u: Tensor, kernel: Tensor, backward_kernel: Tensor | None, skip: Tensor | None
+) -> Tensor:
     """(M, B, L, H): every channel's convolution; see reference.long_convolution."""
-    return implementation_for(u).long_convolution(u, kernel, backward_kernel)
+    return implementation_for(u).long_convolution(u, kernel, backward_kernel, skip)
 
 
 @long_convolution.register_fake
-def _(u: Tensor, kernel: Tensor, backward_kernel: Tensor | None) -> Tensor:
+def _(u: Tensor, kernel: Tensor, backward_kernel: Tensor | None, skip: Tensor | None) -> Tensor:
     return u.new_empty(kernel.shape[0], *u.shape, dtype=kernel.dtype)
 
 
 @torch.library.custom_op("torchs4::long_convolution_backward", mutates_args=())
 def long_convolution_backward(
-    grad: Tensor, u: Tensor, kernel: Tensor, backward_kernel: Tensor | None
+    grad: Tensor, u: Tensor, kernel: Tensor, backward_kernel: Tensor | None, skip: Tensor | None
 ) -> list[Tensor]:
     """The gradients of `long_convolution` for the signal and each kernel."""
-    return implementation_for(u).long_convolution_backward(grad, u, kernel, backward_kernel)
+    return implementation_for(u).long_convolution_backward(grad, u, kernel, backward_kernel, skip)
 
 
 @long_convolution_backward.register_fake
-def _(grad: Tensor, u: Tensor, kernel: Tensor, backward_kernel: Tensor | None) -> list[Tensor]:
+def _(
+    grad: Tensor, u: Tensor, kernel: Tensor, backward_kernel: Tensor | None, skip: Tensor | None
+) -> list[Tensor]:
     kernels = [kernel] if backward_kernel is None else [kernel, backward_kernel]
     return [x.new_empty(x.shape) for x in (u, *kernels)]
 
@@ -120,11 +161,47 @@ def _keep_signal(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _differentiate_long_convolution(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    grads = long_convolution_backward(grad, *ctx.saved_tensors)
-    return (*grads, None) if len(grads) == 2 else tuple(grads)
+    skip = ctx.saved_tensors[3]
+    u_grad, kernel_grad, *rest = long_convolution_backward(grad, *ctx.saved_tensors)
+    # The skip acts like one more value of the kernel's first sample.
+    skip_grad = None if skip is None else kernel_grad[..., 0].to(skip.dtype)
+    return u_grad, kernel_grad, (rest[0] if rest else None), skip_grad
 
 
 long_convolution.register_autograd(_differentiate_long_convolution, setup_context=_keep_signal)
+
+
+@torch.library.custom_op("torchs4::gated_residual", mutates_args=())
+def gated_residual(mixed: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+    """The end of a block; see reference.gated_residual."""
+    return implementation_for(residual).gated_residual(mixed, bias, residual)
+
+
+@gated_residual.register_fake
+def _(mixed: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+    return residual.new_empty(residual.shape)
+
+
+@torch.library.custom_op("torchs4::gated_residual_backward", mutates_args=())
+def gated_residual_backward(grad: Tensor, mixed: Tensor, bias: Tensor) -> list[Tensor]:
+    """The gradients of `gated_residual` for mixed and bias."""
+    return implementation_for(grad).gated_residual_backward(grad, mixed, bias)
+
+
+@gated_residual_backward.register_fake
+def _(grad: Tensor, mixed: Tensor, bias: Tensor) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in (mixed, bias)]
+
+
+def _keep_gates(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:2])
+
+
+def _differentiate_gated_residual(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    return (*gated_residual_backward(grad, *ctx.saved_tensors), grad)
+
+
+gated_residual.register_autograd(_differentiate_gated_residual, setup_context=_keep_gates)
 
 
 @torch.library.custom_op("torchs4::modal_step", mutates_args=())

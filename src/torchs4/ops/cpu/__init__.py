@@ -1,11 +1,23 @@
 """The operators in numba, for plain CPUs: the same names and shapes as in `reference`."""
 
+from torchs4.ops.cpu.bilinear import bilinear, bilinear_backward
+from torchs4.ops.cpu.block_step import block_step
 from torchs4.ops.cpu.convolution import long_convolution, long_convolution_backward
-from torchs4.ops.cpu.modal_kernel import modal_kernel, modal_kernel_backward
+from torchs4.ops.cpu.gating import gated_residual, gated_residual_backward
+from torchs4.ops.cpu.modal_kernel import (
+    modal_kernel,
+    modal_kernel_backward,
+    power_kernel,
+    power_kernel_backward,
+)
 from torchs4.ops.cpu.modal_step import modal_step
-from torchs4.ops.cpu.power_kernel import power_kernel, power_kernel_backward
 
 __all__ = [
+    "bilinear",
+    "bilinear_backward",
+    "block_step",
+    "gated_residual",
+    "gated_residual_backward",
     "long_convolution",
     "long_convolution_backward",
     "modal_kernel",

@@ -1,9 +1,7 @@
 """Small Fourier transforms on eight signals at once, written as vector instructions.
 
 A row holds one sample of eight signals, real and imaginary parts in two arrays of one float type. A
-butterfly takes r rows that lie `stride` apart and transforms them in place. numba's compiler does not
-vectorise such loops by itself (it cannot know that the rows differ), so the instructions are emitted here,
-through LLVM.
+butterfly takes r rows that lie `stride` apart and transforms them in place.
 
 Forward butterflies multiply their outputs by twiddle factors, inverse ones their inputs by the conjugates,
 so that inverse stages in the opposite order undo forward stages: no reordering of samples is ever needed.
@@ -12,48 +10,17 @@ so that inverse stages in the opposite order undo forward stages: no reordering 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-LANES = 8
-
-# Products and sums may be fused into one instruction.
-_FLAGS = ("contract", "nsz")
-
-
-class _Value:
-    """A vector of eight floats in the program that is being written."""
-
-    def __init__(self, builder: Any, value: Any) -> None:
-        self.builder = builder
-        self.value = value
-
-    def __add__(self, other: _Value) -> _Value:
-        return _Value(self.builder, self.builder.fadd(self.value, other.value, flags=_FLAGS))
-
-    def __sub__(self, other: _Value) -> _Value:
-        return _Value(self.builder, self.builder.fsub(self.value, other.value, flags=_FLAGS))
-
-    def __mul__(self, other: _Value | float) -> _Value:
-        if not isinstance(other, _Value):
-            other = _Value(self.builder, ir.Constant(self.value.type, [float(other)] * LANES))
-        return _Value(self.builder, self.builder.fmul(self.value, other.value, flags=_FLAGS))
-
-    def __neg__(self) -> _Value:
-        return _Value(self.builder, self.builder.fneg(self.value, flags=_FLAGS))
+from torchs4.ops.cpu.vectors import LANES, Value, instruction, load_scalar, load_vector, splat, store_vector
 
 
 class _Complex:
     """Eight complex numbers in the program that is being written."""
 
-    def __init__(self, real: _Value, imaginary: _Value) -> None:
+    def __init__(self, real: Value, imaginary: Value) -> None:
         self.real = real
         self.imaginary = imaginary
 
@@ -131,43 +98,29 @@ class _Rows:
     def __init__(self, builder: Any, element: Any, real: Any, imaginary: Any) -> None:
         self.builder = builder
         self.element = element
-        self.vector = ir.VectorType(element, LANES)
         self.real = real
         self.imaginary = imaginary
 
-    def _pointer(self, array: Any, offset: Any) -> Any:
-        pointer = self.builder.gep(array.data, [offset], source_etype=self.element)
-        return self.builder.bitcast(pointer, self.vector.as_pointer())
-
     def load(self, offset: Any) -> _Complex:
         real, imaginary = (
-            _Value(self.builder, self.builder.load(self._pointer(array, offset), align=4, typ=self.vector))
-            for array in (self.real, self.imaginary)
+            load_vector(self.builder, self.element, array, offset) for array in (self.real, self.imaginary)
         )
         return _Complex(real, imaginary)
 
     def zero(self) -> _Complex:
-        value = _Value(self.builder, ir.Constant(self.vector, [0.0] * LANES))
+        value = Value(self.builder, ir.Constant(ir.VectorType(self.element, LANES), [0.0] * LANES))
         return _Complex(value, value)
 
     def store(self, value: _Complex, offset: Any) -> None:
-        self.builder.store(value.real.value, self._pointer(self.real, offset), align=4)
-        self.builder.store(value.imaginary.value, self._pointer(self.imaginary, offset), align=4)
-
-
-def _splat(builder: Any, scalar: Any) -> _Value:
-    undefined = ir.Constant(ir.VectorType(scalar.type, LANES), ir.Undefined)
-    vector = builder.insert_element(undefined, scalar, ir.Constant(ir.IntType(32), 0))
-    mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return _Value(builder, builder.shuffle_vector(vector, vector, mask))
+        store_vector(value.real, self.element, self.real, offset)
+        store_vector(value.imaginary, self.element, self.imaginary, offset)
 
 
 def _twiddles(builder: Any, element: Any, table: Any, offset: Any, count: int) -> list[_Complex]:
     parts = []
     for index in range(2 * count):
         place = builder.add(offset, ir.Constant(offset.type, index))
-        pointer = builder.gep(table.data, [place], source_etype=element)
-        parts.append(_splat(builder, builder.load(pointer, align=4, typ=element)))
+        parts.append(splat(builder, load_scalar(builder, element, table, place)))
     return [_Complex(parts[2 * i], parts[2 * i + 1]) for i in range(count)]
 
 
@@ -175,30 +128,6 @@ def _offsets(builder: Any, offset: Any, stride: Any, count: int) -> list[Any]:
     return [
         builder.add(offset, builder.mul(stride, ir.Constant(stride.type, index))) for index in range(count)
     ]
-
-
-def _instruction(arrays: int, integers: int, emit: Callable[[Any, Any, list[Any], list[Any]], None]) -> Any:
-    """An intrinsic that takes arrays of one float type and then integers, and returns nothing."""
-
-    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        places = [
-            make_array(kind)(context, builder, value)
-            for kind, value in zip(signature.args[:arrays], arguments[:arrays], strict=True)
-        ]
-        element = context.get_value_type(signature.args[0].dtype)
-        emit(builder, element, places, list(arguments[arrays:]))
-        return context.get_dummy_value()
-
-    # numba reads an intrinsic's signature from its parameters, so they are spelled out for each count.
-    names = [f"a{i}" for i in range(arrays + integers)]
-    scope: dict[str, Any] = {"types": types, "codegen": codegen, "arrays": arrays, "integers": integers}
-    source = (
-        f"def typed(context, {', '.join(names)}):\n"
-        f"    given = ({', '.join(names)},)\n"
-        f"    return types.void(*given[:arrays], *(types.intp,) * integers), codegen\n"
-    )
-    exec(source, scope)
-    return intrinsic(scope["typed"])
 
 
 def forward_butterfly(radix: int, filled: int, twiddled: bool) -> Any:
@@ -215,7 +144,7 @@ def forward_butterfly(radix: int, filled: int, twiddled: bool) -> Any:
         for value, o in zip(y, offsets, strict=True):
             rows.store(value, o)
 
-    return _instruction(3, 3, emit)
+    return instruction(3, 3, emit)
 
 
 def _half_empty_dft(x: list[_Complex]) -> list[_Complex]:
@@ -252,7 +181,7 @@ def inverse_butterfly(radix: int, kept: int, twiddled: bool) -> Any:
         for value, o in zip(_dft(y, 1)[:kept], offsets, strict=False):
             rows.store(value, o)
 
-    return _instruction(3, 3, emit)
+    return instruction(3, 3, emit)
 
 
 def filter_butterfly(radix: int) -> Any:
@@ -266,7 +195,7 @@ def filter_butterfly(radix: int) -> Any:
         for value, o in zip(_dft(y, 1), offsets, strict=True):
             rows.store(value, o)
 
-    return _instruction(4, 1, emit)
+    return instruction(4, 1, emit)
 
 
 def adjoint_butterfly(radix: int) -> Any:
@@ -287,4 +216,4 @@ def adjoint_butterfly(radix: int) -> Any:
         for value, o in zip(_dft(g, 1), offsets, strict=True):
             grad.store(value, o)
 
-    return _instruction(8, 1, emit)
+    return instruction(8, 1, emit)

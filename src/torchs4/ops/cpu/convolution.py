@@ -18,14 +18,15 @@ import torch
 from numba import prange
 from torch import Tensor
 
+from torchs4.ops.cpu.arrays import as_array
 from torchs4.ops.cpu.butterflies import (
-    LANES,
     adjoint_butterfly,
     filter_butterfly,
     forward_butterfly,
     inverse_butterfly,
 )
 from torchs4.ops.cpu.compiling import compiled, torch_threads
+from torchs4.ops.cpu.vectors import LANES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -207,7 +208,7 @@ def _transform_kernel(re, im, size, radices, table, starts, both_ends):
 
 
 @compiled()
-def _load_kernel(re, im, kernel, backward, both_ends, feature, size):
+def _load_kernel(re, im, kernel, backward, both_ends, skip, feature, size):
     length = kernel.shape[1]
     scale = re.dtype.type(1.0 / size)
     re[:] = 0.0
@@ -215,6 +216,7 @@ def _load_kernel(re, im, kernel, backward, both_ends, feature, size):
     for lane in range(min(LANES, kernel.shape[0] - feature)):
         for t in range(length):
             re[t * LANES + lane] = kernel[feature + lane, t] * scale
+        re[lane] += skip[feature + lane] * scale
         if both_ends:
             for t in range(length - 1):
                 re[(size - 1 - t) * LANES + lane] = backward[feature + lane, t] * scale
@@ -266,7 +268,7 @@ def _store_pair(re, im, y, b, feature):
 
 
 @compiled(parallel=True)
-def _forward(u, kernel, backward, both_ends, y, size, radices, table, starts, tasks):
+def _forward(u, kernel, backward, both_ends, skip, y, size, radices, table, starts, tasks):
     B, _, H = u.shape
     groups = (H + LANES - 1) // LANES
     block = size // radices[0]
@@ -276,7 +278,7 @@ def _forward(u, kernel, backward, both_ends, y, size, radices, table, starts, ta
         fre, fim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
         for group in range(task, groups, tasks):
             feature = group * LANES
-            _load_kernel(fre, fim, kernel, backward, both_ends, feature, size)
+            _load_kernel(fre, fim, kernel, backward, both_ends, skip, feature, size)
             _transform_kernel(fre, fim, size, radices, table, starts, both_ends)
             for b in range(0, B, 2):
                 _load_pair(re, im, u, b, feature, size // 2)
@@ -296,6 +298,7 @@ def _backward(
     kernel,
     backward,
     both_ends,
+    skip,
     u_grad,
     kernel_grad,
     backward_grad,
@@ -316,7 +319,7 @@ def _backward(
         sre, sim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
         for group in range(task, groups, tasks):
             feature = group * LANES
-            _load_kernel(fre, fim, kernel, backward, both_ends, feature, size)
+            _load_kernel(fre, fim, kernel, backward, both_ends, skip, feature, size)
             _transform_kernel(fre, fim, size, radices, table, starts, both_ends)
             sre[:] = 0.0
             sim[:] = 0.0
@@ -355,28 +358,41 @@ def _backward(
                         backward_grad[feature + lane, t] = sre[(size - 1 - t) * LANES + lane] * scale
 
 
-def long_convolution(u: Tensor, kernel: Tensor, backward_kernel: Tensor | None) -> Tensor:
+def long_convolution(
+    u: Tensor, kernel: Tensor, backward_kernel: Tensor | None, skip: Tensor | None
+) -> Tensor:
     """The twin of reference.long_convolution."""
     y = torch.empty(kernel.shape[0], *u.shape, dtype=kernel.dtype)
     plan = _plan(u.shape[1], kernel.dtype)
-    signal, kernels = _array(u, kernel.dtype), _array(kernel, kernel.dtype)
+    signal, kernels = as_array(u, kernel.dtype), as_array(kernel, kernel.dtype)
     # numba wants an array in either case; without a backward kernel it is not read.
-    backward = kernels if backward_kernel is None else _array(backward_kernel, kernel.dtype)
+    backward = kernels if backward_kernel is None else as_array(backward_kernel, kernel.dtype)
     both_ends = backward_kernel is not None
+    skips = _skips(skip, kernel)
     for channel, out in enumerate(y):
         with torch_threads():
-            _forward(signal, kernels[channel], backward[channel], both_ends, out.numpy(), *plan, _tasks(u))
+            _forward(
+                signal,
+                kernels[channel],
+                backward[channel],
+                both_ends,
+                skips[channel],
+                out.numpy(),
+                *plan,
+                _tasks(u),
+            )
     return y
 
 
 def long_convolution_backward(
-    grad: Tensor, u: Tensor, kernel: Tensor, backward_kernel: Tensor | None
+    grad: Tensor, u: Tensor, kernel: Tensor, backward_kernel: Tensor | None, skip: Tensor | None
 ) -> list[Tensor]:
     """The twin of reference.long_convolution_backward."""
     plan = _plan(u.shape[1], kernel.dtype)
-    signal, kernels = _array(u, kernel.dtype), _array(kernel, kernel.dtype)
-    backward = kernels if backward_kernel is None else _array(backward_kernel, kernel.dtype)
+    signal, kernels = as_array(u, kernel.dtype), as_array(kernel, kernel.dtype)
+    backward = kernels if backward_kernel is None else as_array(backward_kernel, kernel.dtype)
     both_ends = backward_kernel is not None
+    skips = _skips(skip, kernel)
     kernel_grad = torch.empty(kernel.shape, dtype=kernel.dtype)
     backward_grad = torch.empty(kernel.shape, dtype=kernel.dtype) if both_ends else kernel_grad
     u_grads = []
@@ -384,11 +400,12 @@ def long_convolution_backward(
         u_grads.append(torch.empty(u.shape, dtype=kernel.dtype))
         with torch_threads():
             _backward(
-                _array(grad_channel, kernel.dtype),
+                as_array(grad_channel, kernel.dtype),
                 signal,
                 kernels[channel],
                 backward[channel],
                 both_ends,
+                skips[channel],
                 u_grads[-1].numpy(),
                 kernel_grad[channel].numpy(),
                 backward_grad[channel].numpy(),
@@ -399,8 +416,8 @@ def long_convolution_backward(
     return [u_grad.to(u.dtype), kernel_grad, *([backward_grad] if both_ends else [])]
 
 
-def _array(x: Tensor, dtype: torch.dtype) -> NDArray[Any]:
-    return x.detach().to(dtype).contiguous().numpy()
+def _skips(skip: Tensor | None, kernel: Tensor) -> NDArray[Any]:
+    return as_array(kernel.new_zeros(kernel.shape[:2]) if skip is None else skip, kernel.dtype)
 
 
 def _tasks(u: Tensor) -> int:

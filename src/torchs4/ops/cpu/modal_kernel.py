@@ -1,16 +1,22 @@
-"""The DPLR kernel's sums over modes, forward and backward, one feature per task.
+"""The kernel of a DPLR system, C Ā^l b, as a product of two thin matrices; one feature per task.
 
-Axes: H features, n modes, K nodes, R rank, M output channels, S = (M+R)·(1+R) products of a row and a
-column. Inside a block of nodes real and imaginary parts lie one after the other, because all coefficients
-are real: a sum over modes is then a real matrix product.
+Axes: M output channels, H features, n modes, R rank, L = J·T samples in J coarse steps of T fine ones.
 
-Modes whose a has a negative real part are mirrored (z → -z, a → -a): 1 - za then keeps its digits near the
-Nyquist frequency. Hence the two groups of modes, each with its own node tables.
+    K[jT + i] = (C Ā^(jT)) (Ā^i b)
+
+The fine vectors Ā^i b are steps of the recurrence, O(N) each. A coarse step multiplies a row by G = Ā^T,
+which needs no squaring, because Ā = a - p q is diagonal plus low rank:
+
+    Ā^T = a^T - Σ_{s<T} (a^(T-1-s) p) (q Ā^s)
+
+The backward pass walks the same road back. Everything is real: modes become real and imaginary parts, all
+real parts first, and a row c of complex numbers, which reads 2·Re Σ c x, becomes (2·Re c, -2·Im c). Products
+cost L·N + (J + T)·N² multiplications; sums over modes at L/2 frequencies would cost some 12·L·N.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,32 +24,28 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from torchs4.ops.contour import Contour
+from torchs4.ops.cpu.arrays import as_array, as_complex_array
 from torchs4.ops.cpu.compiling import compiled, torch_threads
-from torchs4.ops.cpu.tiles import add_dots, add_products
+from torchs4.ops.cpu.products import add_product, add_row_product, add_transposed_product
+from torchs4.ops.cpu.vectors import LANES
 from torchs4.ops.registered import kernel_dtype
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Nodes per block: what a block needs stays in the first two levels of the cache.
-_BLOCK = 64
-# Rows of a node table: (1-z)², (1-z)z, z², 1-z, z; for mirrored modes with -z in place of z.
-_TABLES = 5
+# Lengths that are reached by fine steps alone.
+_SHORT = 64
+# Below this a power is as good as zero; numbers near 1e-308 would slow everything down.
+_TINY = 1e-250
+# Unused numbers at the end of a row, so that rows do not crowd into few sets of the cache.
+_GAP = LANES
 
 
 def modal_kernel(decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, length: int) -> Tensor:
     """The twin of reference.modal_kernel."""
-    contour = Contour.around(length, kernel_dtype(C))
-    nodes = _node_tables(contour)
-    system = _arrays(decay, p, q, b, C)
     kernel = torch.empty(*C.shape[:2], length, dtype=kernel_dtype(C))
-    for features in _feature_slices(contour, C):
-        part = _slice_features(system, features)
-        spectrum = torch.empty(C.shape[0], len(part[0]), contour.half, dtype=torch.complex128)
-        with torch_threads():
-            _forward(*part, nodes, spectrum.numpy())
-        kernel[:, features] = contour.samples(spectrum)
+    with torch_threads():
+        _forward(*map(as_complex_array, (decay, p, q, b, C)), *_split(length), _tasks(C), kernel.numpy())
     return kernel
 
 
@@ -51,395 +53,369 @@ def modal_kernel_backward(
     grad: Tensor, decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor
 ) -> list[Tensor]:
     """The twin of reference.modal_kernel_backward."""
-    contour = Contour.around(grad.shape[-1], kernel_dtype(C))
-    nodes = _node_tables(contour)
-    system = _arrays(decay, p, q, b, C)
-    grads = [torch.empty(x.shape, dtype=torch.float64) for x in (decay, p, q, b, C)]
-    grad_arrays = _arrays(*grads)
-    for features in _feature_slices(contour, C):
-        spectrum_grad = contour.samples_backward(grad[:, features])
-        with torch_threads():
-            _backward(
-                *_slice_features(system, features),
-                nodes,
-                spectrum_grad.numpy(),
-                *_slice_features(grad_arrays, features),
-            )
-    return [g.to(x.dtype) for g, x in zip(grads, (decay, p, q, b, C), strict=True)]
+    system = (decay, p, q, b, C)
+    grads = [torch.empty(x.shape, dtype=torch.float64) for x in system]
+    with torch_threads():
+        _backward(
+            as_array(grad),
+            *map(as_complex_array, system),
+            *_split(grad.shape[-1]),
+            _tasks(C),
+            *map(as_complex_array, grads),
+        )
+    return [g.to(x.dtype) for g, x in zip(grads, system, strict=True)]
 
 
-def _arrays(*pairs: Tensor) -> list[NDArray[Any]]:
-    return [torch.view_as_complex(x.detach().double().contiguous()).numpy() for x in pairs]
+def power_kernel(a: Tensor, weights: Tensor, length: int, dtype: torch.dtype) -> Tensor:
+    """The twin of reference.power_kernel: a DPLR system of rank 0 whose b is 1."""
+    kernel = torch.empty(*weights.shape[:2], length, dtype=dtype)
+    with torch_threads():
+        _forward(*_diagonal_system(a, weights), *_split(length), _tasks(weights), kernel.numpy())
+    return kernel
 
 
-def _slice_features(system: list[NDArray[Any]], features: slice) -> list[NDArray[Any]]:
-    decay, p, q, b, C = system
-    return [decay[features], p[:, features], q[:, features], b[features], C[:, features]]
+def power_kernel_backward(grad: Tensor, a: Tensor, weights: Tensor) -> list[Tensor]:
+    """The twin of reference.power_kernel_backward."""
+    system = _diagonal_system(a, weights)
+    grads = [np.empty_like(x) for x in system]
+    with torch_threads():
+        _backward(as_array(grad), *system, *_split(grad.shape[-1]), _tasks(weights), *grads)
+    decay_grad, *_, weights_grad = (torch.view_as_real(torch.from_numpy(g)) for g in grads)
+    return [-decay_grad, weights_grad]
 
 
-def _feature_slices(contour: Contour, C: Tensor) -> list[slice]:
-    """Few enough features at a time to keep spectra and transforms within some 20 MB."""
-    features = max(1, 2**20 // (C.shape[0] * contour.size))
-    # An even split keeps every thread busy until the end.
-    count = -(-C.shape[1] // features)
-    step = -(-C.shape[1] // count)
-    return [slice(start, start + step) for start in range(0, C.shape[1], step)]
+def _diagonal_system(a: Tensor, weights: Tensor) -> list[NDArray[Any]]:
+    modes, C = as_complex_array(a), as_complex_array(weights)
+    nothing = np.empty((0, *modes.shape), dtype=np.complex128)
+    return [1 - modes, nothing, nothing, np.ones_like(modes), C]
 
 
-@lru_cache(maxsize=4)
-def _node_tables(contour: Contour) -> NDArray[np.float64]:
-    """(blocks, groups, tables, 2·BLOCK): nodes beyond the last are z = 0."""
-    z, one_minus_z = (x.numpy() for x in contour.nodes(0, contour.half, torch.device("cpu")))
-    blocks = -(-len(z) // _BLOCK)
-    tables = np.zeros((blocks * _BLOCK, 2, _TABLES), dtype=np.complex128)
-    tables[:, :, 0] = tables[:, :, 3] = 1
-    # 1 + z has no cancellation problem of its own: it is needed to the digits of z = -1 + (1 + z).
-    one_plus_z = 2 - one_minus_z
-    for group, (e, w) in enumerate(((one_minus_z, z), (one_plus_z, -z))):
-        tables[: len(z), group] = np.stack([e * e, e * w, w * w, e, w], axis=-1)
-    by_block = tables.reshape(blocks, _BLOCK, 2, _TABLES).transpose(0, 2, 3, 1)
-    return np.ascontiguousarray(np.concatenate([by_block.real, by_block.imag], axis=-1))
+def _split(length: int) -> tuple[int, int]:
+    """Fine and coarse steps, in eights and in fours as the products want them."""
+    fine = -(-(length if length <= _SHORT else math.isqrt(length)) // 8) * 8
+    return fine, -(-length // (4 * fine)) * 4
+
+
+def _tasks(C: Tensor) -> int:
+    return min(torch.get_num_threads(), C.shape[1])
 
 
 @compiled()
-def _prepare(decay, p, q, b, C, h, c1, c2, coefficients, order):
-    """Fill a feature's tables; each group of modes is padded to a multiple of four. Returns their ends."""
-    M, R, n = C.shape[0], p.shape[0], decay.shape[1]
-    products = (M + R) * (1 + R)
-    coefficients[:] = 0.0
-    order[:] = -1
-    position = 0
-    first_end = 0
-    for group in range(2):
-        for mode in range(n):
-            mirrored = decay[h, mode].real > 1.0
-            if mirrored != (group == 1):
-                continue
-            delta = 2.0 - decay[h, mode] if mirrored else decay[h, mode]
-            order[position] = mode
-            c1[position] = 2.0 * delta.real
-            c2[position] = delta.real * delta.real + delta.imag * delta.imag
-            for row in range(M + R):
-                r = C[row, h, mode] if row < M else q[row - M, h, mode]
-                for column in range(1 + R):
-                    c = b[h, mode] if column == 0 else p[column - 1, h, mode]
-                    weight = r * c
-                    index = row * (1 + R) + column
-                    coefficients[index, position] = 2.0 * weight.real
-                    coefficients[products + index, position] = 2.0 * (weight * delta.conjugate()).real
-            position += 1
-        while position % 4:
-            c1[position] = 0.0
-            c2[position] = 0.0
-            position += 1
-        if group == 0:
-            first_end = position
-    return first_end, position
+def _without_tiny(value):
+    return value if abs(value) > _TINY else 0.0
 
 
 @compiled()
-def _fill_resolvents(resolvents, c1, c2, start, stop, tables):
-    """1/D with D = (1-z)² + c1·(1-z)z + c2·z²."""
-    ee, ze, zz = tables[0], tables[1], tables[2]
-    for mode in range(start, stop):
-        a, b = c1[mode], c2[mode]
-        row = resolvents[mode]
-        for k in range(_BLOCK):
-            real = ee[k] + a * ze[k] + b * zz[k]
-            imaginary = ee[_BLOCK + k] + a * ze[_BLOCK + k] + b * zz[_BLOCK + k]
-            scale = 1.0 / (real * real + imaginary * imaginary)
-            row[k] = real * scale
-            row[_BLOCK + k] = -imaginary * scale
+def _fill_powers(rows, count, turn, columns, readers):
+    """rows[i + 1] = turn·rows[i] - Σ_r columns[r]·(readers[r]·rows[i]); rows[0] is there already.
+
+    turn: (2, half), the real and imaginary parts of the diagonal.
+    """
+    half = turn.shape[1]
+    for i in range(count - 1):
+        for k in range(half):
+            x, y = rows[i, k], rows[i, half + k]
+            rows[i + 1, k] = _without_tiny(turn[0, k] * x - turn[1, k] * y)
+            rows[i + 1, half + k] = _without_tiny(turn[1, k] * x + turn[0, k] * y)
+        for r in range(columns.shape[0]):
+            push = 0.0
+            for k in range(2 * half):
+                push += readers[r, k] * rows[i, k]
+            for k in range(2 * half):
+                rows[i + 1, k] -= push * columns[r, k]
 
 
 @compiled()
-def _pair_sums(pairs, sums, group_tables, products):
-    """Pairs = Σ over groups of (1-z)·sums[s] + z·sums[S+s]."""
-    for s in range(products):
-        out = pairs[s]
-        for group in range(2):
-            e, z = group_tables[group, 3], group_tables[group, 4]
-            plain, turned = sums[group, s], sums[group, products + s]
-            for k in range(_BLOCK):
-                i = _BLOCK + k
-                real = e[k] * plain[k] - e[i] * plain[i] + z[k] * turned[k] - z[i] * turned[i]
-                imaginary = e[k] * plain[i] + e[i] * plain[k] + z[k] * turned[i] + z[i] * turned[k]
-                if group == 0:
-                    out[k] = real
-                    out[i] = imaginary
-                else:
-                    out[k] += real
-                    out[i] += imaginary
+def _fill_powers_backward(grads, rows, count, turn, columns, readers, turn_grad, columns_grad, readers_grad):
+    """The adjoint of `_fill_powers`; afterwards grads[0] belongs to rows[0]."""
+    half = turn.shape[1]
+    for i in range(count - 2, -1, -1):
+        for k in range(half):
+            x, y, u, v = rows[i, k], rows[i, half + k], grads[i + 1, k], grads[i + 1, half + k]
+            turn_grad[0, k] += x * u + y * v
+            turn_grad[1, k] += x * v - y * u
+            grads[i, k] += turn[0, k] * u + turn[1, k] * v
+            grads[i, half + k] += turn[0, k] * v - turn[1, k] * u
+        for r in range(columns.shape[0]):
+            push, pull = 0.0, 0.0
+            for k in range(2 * half):
+                push += readers[r, k] * rows[i, k]
+                pull += columns[r, k] * grads[i + 1, k]
+            for k in range(2 * half):
+                grads[i, k] -= pull * readers[r, k]
+                columns_grad[r, k] -= push * grads[i + 1, k]
+                readers_grad[r, k] -= pull * rows[i, k]
 
 
 @compiled()
-def _block_sums(c1, c2, coefficients, first_end, end, tables, resolvents, sums, pairs, products):
-    _fill_resolvents(resolvents, c1, c2, 0, first_end, tables[0])
-    _fill_resolvents(resolvents, c1, c2, first_end, end, tables[1])
-    sums[:] = 0.0
-    add_products(sums[0], coefficients, resolvents, 0, first_end)
-    add_products(sums[1], coefficients, resolvents, first_end, end)
-    _pair_sums(pairs, sums, tables, products)
+def _fill_turns(rows, count, turn):
+    """rows[i - 1] = turn·rows[i], from the last row down."""
+    half = turn.shape[1]
+    for i in range(count - 1, 0, -1):
+        for k in range(half):
+            x, y = rows[i, k], rows[i, half + k]
+            rows[i - 1, k] = _without_tiny(turn[0, k] * x - turn[1, k] * y)
+            rows[i - 1, half + k] = _without_tiny(turn[1, k] * x + turn[0, k] * y)
 
 
 @compiled()
-def _solve_small(matrix, right, conjugate_transpose):
-    """Gaussian elimination in place; Woodbury's matrix is near the identity, but pivots are cheap."""
-    R = right.shape[0]
-    if conjugate_transpose:
-        for i in range(R):
-            matrix[i, i] = matrix[i, i].conjugate()
-            for j in range(i):
-                swap = matrix[i, j].conjugate()
-                matrix[i, j] = matrix[j, i].conjugate()
-                matrix[j, i] = swap
-    for i in range(R):
-        pivot = i
-        for j in range(i + 1, R):
-            if abs(matrix[j, i]) > abs(matrix[pivot, i]):
-                pivot = j
-        if pivot != i:
-            for j in range(R):
-                matrix[i, j], matrix[pivot, j] = matrix[pivot, j], matrix[i, j]
-            right[i], right[pivot] = right[pivot], right[i]
-        for j in range(i + 1, R):
-            factor = matrix[j, i] / matrix[i, i]
-            for k in range(i, R):
-                matrix[j, k] -= factor * matrix[i, k]
-            right[j] -= factor * right[i]
-    for i in range(R - 1, -1, -1):
-        for j in range(i + 1, R):
-            right[i] -= matrix[i, j] * right[j]
-        right[i] /= matrix[i, i]
+def _fill_turns_backward(grads, rows, count, turn, turn_grad):
+    """The adjoint of `_fill_turns`; afterwards the last row of grads belongs to the last row."""
+    half = turn.shape[1]
+    for i in range(1, count):
+        for k in range(half):
+            x, y, u, v = rows[i, k], rows[i, half + k], grads[i - 1, k], grads[i - 1, half + k]
+            turn_grad[0, k] += x * u + y * v
+            turn_grad[1, k] += x * v - y * u
+            grads[i, k] += turn[0, k] * u + turn[1, k] * v
+            grads[i, half + k] += turn[0, k] * v - turn[1, k] * u
 
 
 @compiled()
-def _woodbury_matrix(matrix, pairs, z, k, M, R):
-    for i in range(R):
-        for j in range(R):
-            s = (M + i) * (1 + R) + 1 + j
-            matrix[i, j] = z * complex(pairs[s, k], pairs[s, _BLOCK + k])
-        matrix[i, i] += 1.0
+def _transpose(target, source, rows, columns):
+    for i in range(rows):
+        for j in range(columns):
+            target[j, i] = source[i, j]
 
 
 @compiled()
-def _solutions(solutions, pairs, table_z, M, R, matrix, right):
-    """Solve Woodbury's small system at every node of a block."""
-    if R == 1:
-        # pairs of q: M·2 is q·b, M·2 + 1 is q·p.
-        qb, qp, out = pairs[2 * M], pairs[2 * M + 1], solutions[0]
-        for k in range(_BLOCK):
-            i = _BLOCK + k
-            real = 1.0 + table_z[k] * qp[k] - table_z[i] * qp[i]
-            imaginary = table_z[k] * qp[i] + table_z[i] * qp[k]
-            scale = 1.0 / (real * real + imaginary * imaginary)
-            out[k] = (qb[k] * real + qb[i] * imaginary) * scale
-            out[i] = (qb[i] * real - qb[k] * imaginary) * scale
+def _to_power(value, exponent):
+    result = complex(1.0)
+    while exponent > 0:
+        if exponent & 1:
+            result = result * value
+        value = value * value
+        exponent >>= 1
+    return result
+
+
+@compiled()
+def _prepare(decay, p, q, b, h, turn, columns, readers, fine_rows):
+    """The feature's system in real numbers, and b as the first of the fine vectors."""
+    n, half = decay.shape[1], turn.shape[1]
+    for k in range(n):
+        turn[0, k] = 1.0 - decay[h, k].real
+        turn[1, k] = -decay[h, k].imag
+        fine_rows[0, k] = b[h, k].real
+        fine_rows[0, half + k] = b[h, k].imag
+        for r in range(p.shape[0]):
+            columns[r, k] = p[r, h, k].real
+            columns[r, half + k] = p[r, h, k].imag
+            readers[r, k] = 2.0 * q[r, h, k].real
+            readers[r, half + k] = -2.0 * q[r, h, k].imag
+
+
+@compiled()
+def _fill_jump(jump, turn, fine):
+    """conj(a^T): the coarse step of a diagonal system, as it acts on rows."""
+    for k in range(turn.shape[1]):
+        power = _to_power(complex(turn[0, k], turn[1, k]), fine)
+        jump[0, k] = power.real
+        jump[1, k] = -power.imag
+
+
+@compiled()
+def _jump_backward(jump_grad, turn, fine, turn_grad):
+    """The adjoint of `_fill_jump`."""
+    for k in range(turn.shape[1]):
+        # Of a^T, T·a^(T-1).
+        slope = fine * _to_power(complex(turn[0, k], turn[1, k]), fine - 1)
+        total = complex(jump_grad[0, k], -jump_grad[1, k]) * slope.conjugate()
+        turn_grad[0, k] += total.real
+        turn_grad[1, k] += total.imag
+
+
+@compiled()
+def _fill_transition(G, fine, turn, jump, columns, readers, turned, read):
+    """G = Ā^T, given conj(a^T). Keeps -a^(T-1-s) p in turned[r, s] and q Ā^s in read[r, s]."""
+    half = turn.shape[1]
+    width = 2 * half
+    backwards = np.empty_like(turn)
+    backwards[0] = turn[0]
+    backwards[1] = -turn[1]
+    G[:] = 0.0
+    for r in range(columns.shape[0]):
+        for k in range(width):
+            turned[r, fine - 1, k] = -columns[r, k]
+            read[r, 0, k] = readers[r, k]
+        _fill_turns(turned[r], fine, turn)
+        _fill_powers(read[r], fine, backwards, readers, columns)
+        add_transposed_product(G, turned[r], read[r], width, fine, width)
+    for k in range(half):
+        G[k, k] += jump[0, k]
+        G[k, half + k] += jump[1, k]
+        G[half + k, k] -= jump[1, k]
+        G[half + k, half + k] += jump[0, k]
+
+
+@compiled()
+def _transition_backward(
+    G_grad,
+    fine,
+    turn,
+    columns,
+    readers,
+    turned,
+    read,
+    transposed,
+    grads,
+    turn_grad,
+    jump_grad,
+    columns_grad,
+    readers_grad,
+):
+    """The adjoint of `_fill_transition`; `transposed` and `grads` are room to work in."""
+    half = turn.shape[1]
+    width = 2 * half
+    backwards, backwards_grad = np.empty_like(turn), np.zeros_like(turn)
+    backwards[0] = turn[0]
+    backwards[1] = -turn[1]
+    _transpose(transposed, G_grad, width, width)
+    for r in range(columns.shape[0]):
+        grads[:] = 0.0
+        add_product(grads, read[r], transposed, fine, width, width)
+        _fill_turns_backward(grads, turned[r], fine, turn, turn_grad)
+        for k in range(width):
+            columns_grad[r, k] -= grads[fine - 1, k]
+        grads[:] = 0.0
+        add_product(grads, turned[r], G_grad, fine, width, width)
+        _fill_powers_backward(
+            grads, read[r], fine, backwards, readers, columns, backwards_grad, readers_grad, columns_grad
+        )
+        for k in range(width):
+            readers_grad[r, k] += grads[0, k]
+    for k in range(half):
+        turn_grad[0, k] += backwards_grad[0, k]
+        turn_grad[1, k] -= backwards_grad[1, k]
+        jump_grad[0, k] += G_grad[k, k] + G_grad[half + k, half + k]
+        jump_grad[1, k] += G_grad[k, half + k] - G_grad[half + k, k]
+
+
+@compiled()
+def _fill_coarse(coarse_rows, count, C, jump, G, diagonal):
+    """coarse_rows[j] = C G^j, or C a^(jT) when the system is diagonal."""
+    half, n = jump.shape[1], C.shape[0]
+    width = 2 * half
+    coarse_rows[0] = 0.0
+    for k in range(n):
+        coarse_rows[0, k] = 2.0 * C[k].real
+        coarse_rows[0, half + k] = -2.0 * C[k].imag
+    if diagonal:
+        nothing = np.empty((0, width))
+        _fill_powers(coarse_rows, count, jump, nothing, nothing)
         return
-    for k in range(_BLOCK):
-        z = complex(table_z[k], table_z[_BLOCK + k])
-        _woodbury_matrix(matrix, pairs, z, k, M, R)
-        for i in range(R):
-            s = (M + i) * (1 + R)
-            right[i] = complex(pairs[s, k], pairs[s, _BLOCK + k])
-        _solve_small(matrix, right, False)
-        for i in range(R):
-            solutions[i, k] = right[i].real
-            solutions[i, _BLOCK + k] = right[i].imag
+    for j in range(1, count):
+        coarse_rows[j] = 0.0
+        add_row_product(coarse_rows, j, coarse_rows[j - 1], G, width, width)
+        for k in range(width):
+            coarse_rows[j, k] = _without_tiny(coarse_rows[j, k])
 
 
 @compiled(parallel=True)
-def _forward(decay, p, q, b, C, nodes, spectrum):
+def _forward(decay, p, q, b, C, fine, coarse, tasks, kernel):
     H, n = decay.shape
-    M, R, K = C.shape[0], p.shape[0], spectrum.shape[2]
-    products = (M + R) * (1 + R)
-    for h in prange(H):
-        c1, c2 = np.empty(n + 8), np.empty(n + 8)
-        coefficients = np.empty((2 * products, n + 8))
-        order = np.empty(n + 8, dtype=np.int64)
-        first_end, end = _prepare(decay, p, q, b, C, h, c1, c2, coefficients, order)
-        resolvents = np.empty((n + 8, 2 * _BLOCK))
-        sums = np.empty((2, 2 * products, 2 * _BLOCK))
-        pairs = np.empty((products, 2 * _BLOCK))
-        solutions, corrections = np.empty((R, 2 * _BLOCK)), np.empty(2 * _BLOCK)
-        matrix, right = np.empty((R, R), dtype=np.complex128), np.empty(R, dtype=np.complex128)
-        for block in range(nodes.shape[0]):
-            tables = nodes[block]
-            _block_sums(c1, c2, coefficients, first_end, end, tables, resolvents, sums, pairs, products)
-            z = tables[0, 4]
-            _solutions(solutions, pairs, z, M, R, matrix, right)
-            count = min(_BLOCK, K - block * _BLOCK)
+    M, R, length = C.shape[0], p.shape[0], kernel.shape[2]
+    half = (n + 3) // 4 * 4
+    width = 2 * half
+    used = (length + fine - 1) // fine
+    for task in prange(tasks):
+        turn, jump = np.zeros((2, half)), np.empty((2, half))
+        columns, readers = np.zeros((R, width)), np.zeros((R, width))
+        fine_rows, fine_columns = np.zeros((fine, width + _GAP)), np.empty((width, fine + _GAP))
+        turned, read = np.empty((R, fine, width + _GAP)), np.empty((R, fine, width + _GAP))
+        G = np.empty((width, width + _GAP))
+        coarse_rows, product = np.zeros((coarse, width + _GAP)), np.empty((coarse, fine + _GAP))
+        for h in range(task, H, tasks):
+            _prepare(decay, p, q, b, h, turn, columns, readers, fine_rows)
+            _fill_powers(fine_rows, fine, turn, columns, readers)
+            _transpose(fine_columns, fine_rows, fine, width)
+            if used > 1:
+                _fill_jump(jump, turn, fine)
+            if used > 1 and R > 0:
+                _fill_transition(G, fine, turn, jump, columns, readers, turned, read)
             for m in range(M):
-                out = spectrum[m, h, block * _BLOCK : block * _BLOCK + count]
-                direct = pairs[m * (1 + R)]
-                # Summed in a buffer: a sum inside the loop over k would round by how memory happens to lie.
-                corrections[:] = 0.0
-                for r in range(R):
-                    cp, s = pairs[m * (1 + R) + 1 + r], solutions[r]
-                    for k in range(_BLOCK):
-                        i = _BLOCK + k
-                        corrections[k] += cp[k] * s[k] - cp[i] * s[i]
-                        corrections[i] += cp[k] * s[i] + cp[i] * s[k]
-                for k in range(count):
-                    i = _BLOCK + k
-                    out[k] = complex(
-                        direct[k] - (z[k] * corrections[k] - z[i] * corrections[i]),
-                        direct[i] - (z[k] * corrections[i] + z[i] * corrections[k]),
+                _fill_coarse(coarse_rows, used, C[m, h], jump, G, R == 0)
+                product[:] = 0.0
+                add_product(product, coarse_rows, fine_columns, coarse, width, fine)
+                for j in range(used):
+                    for i in range(min(fine, length - j * fine)):
+                        kernel[m, h, j * fine + i] = product[j, i]
+
+
+@compiled(parallel=True)
+def _backward(grad, decay, p, q, b, C, fine, coarse, tasks, decay_grad, p_grad, q_grad, b_grad, C_grad):
+    H, n = decay.shape
+    M, R, length = C.shape[0], p.shape[0], grad.shape[2]
+    half = (n + 3) // 4 * 4
+    width = 2 * half
+    used = (length + fine - 1) // fine
+    for task in prange(tasks):
+        turn, turn_grad = np.zeros((2, half)), np.empty((2, half))
+        jump, jump_grad = np.empty((2, half)), np.empty((2, half))
+        columns, readers = np.zeros((R, width)), np.zeros((R, width))
+        columns_grad, readers_grad = np.empty((R, width)), np.empty((R, width))
+        fine_rows, fine_grad = np.zeros((fine, width + _GAP)), np.empty((fine, width + _GAP))
+        turned, read = np.empty((R, fine, width + _GAP)), np.empty((R, fine, width + _GAP))
+        G, G_grad = np.empty((width, width + _GAP)), np.empty((width, width + _GAP))
+        transposed = np.empty((width, width + _GAP))
+        coarse_rows, coarse_grad = np.zeros((coarse, width + _GAP)), np.empty((coarse, width + _GAP))
+        product_grad, row_grads = np.zeros((coarse, fine + _GAP)), np.empty((fine, width + _GAP))
+        for h in range(task, H, tasks):
+            turn_grad[:] = 0.0
+            jump_grad[:] = 0.0
+            columns_grad[:] = 0.0
+            readers_grad[:] = 0.0
+            fine_grad[:] = 0.0
+            G_grad[:] = 0.0
+            _prepare(decay, p, q, b, h, turn, columns, readers, fine_rows)
+            _fill_powers(fine_rows, fine, turn, columns, readers)
+            if used > 1:
+                _fill_jump(jump, turn, fine)
+            if used > 1 and R > 0:
+                _fill_transition(G, fine, turn, jump, columns, readers, turned, read)
+                _transpose(transposed, G, width, width)
+            for m in range(M):
+                _fill_coarse(coarse_rows, used, C[m, h], jump, G, R == 0)
+                for j in range(used):
+                    for i in range(min(fine, length - j * fine)):
+                        product_grad[j, i] = grad[m, h, j * fine + i]
+                coarse_grad[:] = 0.0
+                add_product(coarse_grad, product_grad, fine_rows, coarse, fine, width)
+                add_transposed_product(fine_grad, product_grad, coarse_rows, fine, coarse, width)
+                if R == 0:
+                    _fill_powers_backward(
+                        coarse_grad, coarse_rows, used, jump, columns, columns, jump_grad, columns, columns
                     )
-
-
-@compiled()
-def _pair_gradients(pair_grad, grad, pairs, solutions, through, z, M, R, matrix, right):
-    """The adjoint of Woodbury's formula: from the spectrum's gradient (M, 2·BLOCK) to that of the pairs."""
-    # The gradient of the solution: -Σ_m conj(z·k_cp)·grad.
-    through[:] = 0.0
-    for m in range(M):
-        g = grad[m]
-        for r in range(R):
-            cp, out = pairs[m * (1 + R) + 1 + r], through[r]
-            for k in range(_BLOCK):
-                i = _BLOCK + k
-                real = z[k] * cp[k] - z[i] * cp[i]
-                imaginary = z[k] * cp[i] + z[i] * cp[k]
-                out[k] -= g[k] * real + g[i] * imaginary
-                out[i] -= g[i] * real - g[k] * imaginary
-    if R == 1:
-        qp, out = pairs[2 * M + 1], through[0]
-        for k in range(_BLOCK):
-            i = _BLOCK + k
-            real = 1.0 + z[k] * qp[k] - z[i] * qp[i]
-            imaginary = z[k] * qp[i] + z[i] * qp[k]
-            scale = 1.0 / (real * real + imaginary * imaginary)
-            # Division by the conjugate.
-            t_real = (out[k] * real - out[i] * imaginary) * scale
-            out[i] = (out[i] * real + out[k] * imaginary) * scale
-            out[k] = t_real
-    else:
-        for k in range(_BLOCK):
-            _woodbury_matrix(matrix, pairs, complex(z[k], z[_BLOCK + k]), k, M, R)
-            for r in range(R):
-                right[r] = complex(through[r, k], through[r, _BLOCK + k])
-            _solve_small(matrix, right, True)
-            for r in range(R):
-                through[r, k] = right[r].real
-                through[r, _BLOCK + k] = right[r].imag
-    for row in range(M + R):
-        g = grad[row] if row < M else through[row - M]
-        pair_grad[row * (1 + R)] = g
-        for r in range(R):
-            s, out = solutions[r], pair_grad[row * (1 + R) + 1 + r]
-            for k in range(_BLOCK):
-                i = _BLOCK + k
-                real = z[k] * s[k] - z[i] * s[i]
-                imaginary = z[k] * s[i] + z[i] * s[k]
-                out[k] = -(g[k] * real + g[i] * imaginary)
-                out[i] = -(g[i] * real - g[k] * imaginary)
-
-
-@compiled()
-def _sum_gradients(sum_grad, pair_grad, group_tables, products):
-    for group in range(2):
-        for turned in range(2):
-            w = group_tables[group, 3 + turned]
-            for s in range(products):
-                g, out = pair_grad[s], sum_grad[group, turned * products + s]
-                for k in range(_BLOCK):
-                    i = _BLOCK + k
-                    out[k] = w[k] * g[k] + w[i] * g[i]
-                    out[i] = w[k] * g[i] - w[i] * g[k]
-
-
-@compiled()
-def _denominator_gradients(c1_grad, c2_grad, resolvents, resolvent_grad, start, stop, tables):
-    ze, zz = tables[1], tables[2]
-    for mode in range(start, stop):
-        row, g = resolvents[mode], resolvent_grad[mode]
-        first, second = 0.0, 0.0
-        for k in range(_BLOCK):
-            i = _BLOCK + k
-            # grad of D = -g·conj(R²)
-            square_real = row[k] * row[k] - row[i] * row[i]
-            square_imaginary = 2.0 * row[k] * row[i]
-            real = -(g[k] * square_real + g[i] * square_imaginary)
-            imaginary = -(g[i] * square_real - g[k] * square_imaginary)
-            first += real * ze[k] + imaginary * ze[i]
-            second += real * zz[k] + imaginary * zz[i]
-        c1_grad[mode] += first
-        c2_grad[mode] += second
-
-
-@compiled(parallel=True)
-def _backward(decay, p, q, b, C, nodes, spectrum_grad, decay_grad, p_grad, q_grad, b_grad, C_grad):
-    H, n = decay.shape
-    M, R, K = C.shape[0], p.shape[0], spectrum_grad.shape[2]
-    products = (M + R) * (1 + R)
-    padded = (2 * products + 3) // 4 * 4
-    for h in prange(H):
-        c1, c2 = np.empty(n + 8), np.empty(n + 8)
-        coefficients = np.empty((2 * products, n + 8))
-        order = np.empty(n + 8, dtype=np.int64)
-        first_end, end = _prepare(decay, p, q, b, C, h, c1, c2, coefficients, order)
-        transposed = np.zeros((n + 8, padded))
-        transposed[:, : 2 * products] = coefficients.T
-        resolvents = np.empty((n + 8, 2 * _BLOCK))
-        resolvent_grad = np.empty((n + 8, 2 * _BLOCK))
-        sums = np.empty((2, 2 * products, 2 * _BLOCK))
-        sum_grad = np.zeros((2, padded, 2 * _BLOCK))
-        pairs, pair_grad = np.empty((products, 2 * _BLOCK)), np.empty((products, 2 * _BLOCK))
-        solutions, through = np.empty((R, 2 * _BLOCK)), np.empty((R, 2 * _BLOCK))
-        matrix, right = np.empty((R, R), dtype=np.complex128), np.empty(R, dtype=np.complex128)
-        grad = np.empty((M, 2 * _BLOCK))
-        coefficient_grad = np.zeros((2 * products, n + 8))
-        c1_grad, c2_grad = np.zeros(n + 8), np.zeros(n + 8)
-        for block in range(nodes.shape[0]):
-            tables = nodes[block]
-            z = tables[0, 4]
-            _block_sums(c1, c2, coefficients, first_end, end, tables, resolvents, sums, pairs, products)
-            _solutions(solutions, pairs, z, M, R, matrix, right)
-            grad[:] = 0.0
-            for m in range(M):
-                for k in range(min(_BLOCK, K - block * _BLOCK)):
-                    value = spectrum_grad[m, h, block * _BLOCK + k]
-                    grad[m, k] = value.real
-                    grad[m, _BLOCK + k] = value.imag
-            _pair_gradients(pair_grad, grad, pairs, solutions, through, z, M, R, matrix, right)
-            _sum_gradients(sum_grad, pair_grad, tables, products)
-            resolvent_grad[:] = 0.0
-            for group in range(2):
-                start, stop = (0, first_end) if group == 0 else (first_end, end)
-                add_dots(coefficient_grad, sum_grad[group, : 2 * products], resolvents, start, stop)
-                add_products(resolvent_grad[start:stop], transposed[start:stop], sum_grad[group], 0, padded)
-                _denominator_gradients(
-                    c1_grad, c2_grad, resolvents, resolvent_grad, start, stop, tables[group]
+                elif used > 1:
+                    for j in range(used - 1, 0, -1):
+                        add_row_product(coarse_grad, j - 1, coarse_grad[j], transposed, width, width)
+                    add_transposed_product(G_grad, coarse_rows, coarse_grad[1:], width, used - 1, width)
+                for k in range(n):
+                    C_grad[m, h, k] = complex(2.0 * coarse_grad[0, k], -2.0 * coarse_grad[0, half + k])
+            if used > 1 and R > 0:
+                _transition_backward(
+                    G_grad,
+                    fine,
+                    turn,
+                    columns,
+                    readers,
+                    turned,
+                    read,
+                    transposed,
+                    row_grads,
+                    turn_grad,
+                    jump_grad,
+                    columns_grad,
+                    readers_grad,
                 )
-        for position in range(end):
-            mode = order[position]
-            if mode < 0:
-                continue
-            mirrored = position >= first_end
-            delta = 2.0 - decay[h, mode] if mirrored else decay[h, mode]
-            delta_grad = 2.0 * c1_grad[position] + 2.0 * c2_grad[position] * delta
-            b_grad[h, mode] = 0.0
-            for m in range(M):
-                C_grad[m, h, mode] = 0.0
-            for r in range(R):
-                p_grad[r, h, mode] = 0.0
-                q_grad[r, h, mode] = 0.0
-            for row in range(M + R):
-                r_value = C[row, h, mode] if row < M else q[row - M, h, mode]
-                for column in range(1 + R):
-                    c_value = b[h, mode] if column == 0 else p[column - 1, h, mode]
-                    s = row * (1 + R) + column
-                    plain = 2.0 * coefficient_grad[s, position]
-                    turned = 2.0 * coefficient_grad[products + s, position]
-                    weight_grad = plain + turned * delta
-                    delta_grad += turned * (r_value * c_value)
-                    if row < M:
-                        C_grad[row, h, mode] += weight_grad * c_value.conjugate()
-                    else:
-                        q_grad[row - M, h, mode] += weight_grad * c_value.conjugate()
-                    if column == 0:
-                        b_grad[h, mode] += weight_grad * r_value.conjugate()
-                    else:
-                        p_grad[column - 1, h, mode] += weight_grad * r_value.conjugate()
-            decay_grad[h, mode] = -delta_grad if mirrored else delta_grad
+            if used > 1:
+                _jump_backward(jump_grad, turn, fine, turn_grad)
+            _fill_powers_backward(
+                fine_grad, fine_rows, fine, turn, columns, readers, turn_grad, columns_grad, readers_grad
+            )
+            for k in range(n):
+                decay_grad[h, k] = -complex(turn_grad[0, k], turn_grad[1, k])
+                b_grad[h, k] = complex(fine_grad[0, k], fine_grad[0, half + k])
+                for r in range(R):
+                    p_grad[r, h, k] = complex(columns_grad[r, k], columns_grad[r, half + k])
+                    q_grad[r, h, k] = complex(2.0 * readers_grad[r, k], -2.0 * readers_grad[r, half + k])

@@ -1,0 +1,25 @@
+"""Tensors as the arrays that compiled code reads and writes: contiguous, sharing memory where they can."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+
+def as_array(x: Tensor, dtype: torch.dtype | None = None) -> NDArray[Any]:
+    """A tensor's numbers, converted if they are of another type."""
+    return x.detach().to(x.dtype if dtype is None else dtype).contiguous().numpy()
+
+
+def as_complex_array(pairs: Tensor) -> NDArray[Any]:
+    """Pairs (..., 2) as double-precision complex numbers."""
+    # An empty tensor is contiguous whatever its strides; the view asks for usual ones.
+    double = pairs.detach().double().contiguous().view(pairs.shape)
+    if double.numel() == 0:
+        double = double.new_empty(pairs.shape)
+    return torch.view_as_complex(double).numpy()

@@ -1,0 +1,101 @@
+import pytest
+import torch
+from oracle import normal
+from torch.autograd import gradcheck
+
+from torchs4 import S4Block, ops
+from torchs4.ops import cpu, reference
+
+# Of numbers near one: some roundings in a row.
+TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-14}
+
+
+def make_inputs(features, dtype=torch.float64):
+    mixed = (5 * normal(3, 4, 2 * features, seed=1)).to(dtype)
+    # Gates that are wide open or shut, beyond what exp can express.
+    mixed[0, 0], mixed[0, 1] = 800, -800
+    return mixed, normal(2 * features, seed=2).to(dtype), normal(3, 4, features, seed=3).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("features", [1, 3, 8, 17, 64])
+def test_gates_and_their_gradients_match_the_plain_ones(features, dtype):
+    mixed, bias, residual = make_inputs(features, dtype)
+    grad = normal(*residual.shape, seed=4).to(dtype)
+    exact = [x.double() for x in (mixed, bias, residual, grad)]
+    actual = [
+        cpu.gated_residual(mixed, bias, residual),
+        *cpu.gated_residual_backward(grad, mixed, bias),
+    ]
+    expected = [
+        reference.gated_residual(*exact[:3]),
+        *reference.gated_residual_backward(exact[3], *exact[:2]),
+    ]
+    for a, b in zip(actual, expected, strict=True):
+        assert a.dtype == dtype
+        assert a.shape == b.shape
+        assert (a - b).abs().max() <= TOLERANCE[dtype] * (1 + b.abs().max())
+
+
+def test_plain_gates_are_a_glu_with_residual():
+    mixed, bias, residual = make_inputs(5)
+    value, gate = (mixed + bias).split(5, dim=-1)
+    torch.testing.assert_close(
+        reference.gated_residual(mixed, bias, residual), residual + value / (1 + torch.exp(-gate))
+    )
+
+
+@pytest.mark.parametrize("features", [2, 9])
+def test_gates_have_right_gradients(features):
+    inputs = tuple(
+        x[-1:].requires_grad_() if x.ndim > 1 else x.requires_grad_() for x in make_inputs(features)
+    )
+    assert gradcheck(ops.gated_residual, inputs)
+
+
+def test_gates_keep_the_rules_for_operators():
+    mixed, bias, residual = make_inputs(9)
+    inputs = tuple(x.requires_grad_() for x in (mixed, bias, residual))
+    torch.library.opcheck(torch.ops.torchs4.gated_residual.default, inputs)
+    backward = torch.ops.torchs4.gated_residual_backward.default
+    torch.library.opcheck(backward, (residual.detach(), mixed.detach(), bias.detach()))
+
+
+@pytest.mark.parametrize("features", [3, 8])
+def test_what_is_not_a_number_shows(features):
+    mixed, bias, residual = make_inputs(features)
+    mixed[1, 2, features] = torch.nan
+    y = ops.gated_residual(mixed, bias, residual)
+    assert y[1, 2, 0].isnan()
+    assert y.isnan().sum() == 1
+
+
+def test_gates_read_strided_inputs():
+    mixed, bias, residual = make_inputs(9)
+    strided = mixed.transpose(0, 1).contiguous().transpose(0, 1)
+    assert torch.equal(ops.gated_residual(strided, bias, residual), ops.gated_residual(mixed, bias, residual))
+
+
+def test_gates_refuse_wrong_shapes():
+    mixed, bias, residual = make_inputs(3)
+    with pytest.raises(ValueError, match=r"^mixed has shape \(3, 4, 5\); expected \(3, 4, 6\)"):
+        ops.gated_residual(mixed[..., :5], bias, residual)
+    with pytest.raises(ValueError, match=r"^bias has shape \(5,\); expected \(6,\)"):
+        ops.gated_residual(mixed, bias[:5], residual)
+
+
+def test_a_block_without_dropout_equals_one_whose_dropout_is_asleep():
+    """The first goes through the fused gates; so does the second, whose training twin does not."""
+    torch.manual_seed(0)
+    block = S4Block(9, dropout=0.5).double()
+    x = normal(2, 30, 9)
+    asleep = block.eval()(x)
+    unfused = x + torch.nn.functional.glu(block.mixing(torch.nn.functional.gelu(block.layer(block.norm(x)))))
+    torch.testing.assert_close(asleep, unfused)
+
+
+@pytest.mark.parametrize("mixed_dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_beside_full_gives_full(mixed_dtype):
+    mixed, bias, residual = make_inputs(8, torch.float32)
+    y = ops.gated_residual(mixed.to(mixed_dtype), bias, residual)
+    assert y.dtype == torch.float32
