@@ -45,11 +45,12 @@ _CROP_PADDING = 4
 class CIFAR10:
     """50,000 pictures to train on and 10,000 to measure with, as sequences of 1,024 pixels.
 
-    grey: one luminance per pixel instead of red, green and blue.
-    augment: training pictures are mirrored with probability 1/2 and moved by up to 4 pixels up or down, left
-        or right; what moves into view is the mirror image of the edge.
-    validation_fraction: part of the training pictures that is held out to choose settings by.
-    seed: of the choice of held-out pictures.
+    Attributes:
+        grey: one luminance per pixel instead of red, green and blue.
+        augment: training pictures are mirrored with probability 1/2 and moved by up to 4 pixels up or down,
+            left or right; what moves into view is the mirror image of the edge.
+        validation_fraction: part of the training pictures that is held out to choose settings by.
+        seed: of the choice of held-out pictures.
     """
 
     grey: bool = False

@@ -34,11 +34,14 @@ _SIDES = ("neg", "pos")
 class IMDB:
     """Options of IMDB.
 
-    max_length: characters per input; longer reviews are cut at their end, and lose their end-of-text mark.
-    min_count: how often a character must occur in the 25,000 training reviews (those held out for validation
-        included, those of the test set never) to get a number of its own. Rarer ones share one.
-    validation_fraction: of the training reviews, held out.
-    seed: of the choice of held-out reviews.
+    Attributes:
+        max_length: characters per input; longer reviews are cut at their end, and lose their end-of-text
+            mark.
+        min_count: how often a character must occur in the 25,000 training reviews (those held out for
+            validation included, those of the test set never) to get a number of its own. Rarer ones share
+            one.
+        validation_fraction: of the training reviews, held out.
+        seed: of the choice of held-out reviews.
     """
 
     max_length: int = 2048

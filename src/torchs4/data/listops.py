@@ -51,11 +51,13 @@ _OFFICIAL_NAMES = ("basic_train.tsv", "basic_val.tsv", "basic_test.tsv")
 class ListOps:
     """Options of ListOps.
 
-    source: "generated" draws distinct expressions by the benchmark's rules; "official" reads its release.
-    max_length: tokens per input; longer expressions are cut at their end. None exceeds 1,999 tokens.
-    train_size, validation_size, test_size: how many expressions to generate. Test and validation expressions
-        stay the same when only train_size changes.
-    seed: of the generated expressions.
+    Attributes:
+        source: "generated" draws distinct expressions by the benchmark's rules; "official" reads its
+            release.
+        max_length: tokens per input; longer expressions are cut at their end. None exceeds 1,999 tokens.
+        train_size, validation_size, test_size: how many expressions to generate. Test and validation
+            expressions stay the same when only train_size changes.
+        seed: of the generated expressions.
     """
 
     source: Source = "generated"

@@ -34,12 +34,13 @@ PixelOrder = Literal["none", "bit_reversal", "random"]
 class MNIST:
     """60,000 handwritten digits to train on and 10,000 to measure with, as sequences of 784 grey values.
 
-    permutation: order of the pixels. "none" is row by row. "bit_reversal" visits them by their numbers with
-        the bits read backwards, "random" in one order drawn from permutation_seed; published results for
-        "permuted MNIST" use either, and are not comparable with each other.
-    permutation_seed: of the "random" order.
-    validation_fraction: part of the training digits that is held out to choose settings by.
-    seed: of the choice of held-out digits.
+    Attributes:
+        permutation: order of the pixels. "none" is row by row. "bit_reversal" visits them by their numbers
+            with the bits read backwards, "random" in one order drawn from permutation_seed; published
+            results for "permuted MNIST" use either, and are not comparable with each other.
+        permutation_seed: of the "random" order.
+        validation_fraction: part of the training digits that is held out to choose settings by.
+        seed: of the choice of held-out digits.
     """
 
     permutation: PixelOrder = "none"

@@ -65,12 +65,13 @@ class Pathfinder:
     80 % of the pictures are for training, 10 % for validation, 10 % for test, by a permutation drawn from
     the seed.
 
-    size: height and width; 128 is Path-X.
-    source: "generated" draws the pictures when they are first needed; "official" reads the release of the
-        Long Range Arena.
-    count: of pictures to generate. Labels alternate, so both are equally frequent. Official pictures are
-        always taken all.
-    seed: of the pictures and of the split.
+    Attributes:
+        size: height and width; 128 is Path-X.
+        source: "generated" draws the pictures when they are first needed; "official" reads the release of
+            the Long Range Arena.
+        count: of pictures to generate. Labels alternate, so both are equally frequent. Official pictures
+            are always taken all.
+        seed: of the pictures and of the split.
     """
 
     size: Size = 32

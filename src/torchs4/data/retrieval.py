@@ -41,9 +41,11 @@ _PAIRS_AT_ONCE = 1000
 class Retrieval:
     """Options of Retrieval.
 
-    max_length: characters per document; longer ones are cut at their end, and lose their end-of-text mark.
-    min_count: how often a character must occur in the training documents, as cut, to get a number of its own.
-        Rarer ones share one.
+    Attributes:
+        max_length: characters per document; longer ones are cut at their end, and lose their end-of-text
+            mark.
+        min_count: how often a character must occur in the training documents, as cut, to get a number of
+            its own. Rarer ones share one.
     """
 
     max_length: int = 4000

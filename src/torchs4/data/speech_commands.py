@@ -48,12 +48,14 @@ _PREPARATION = 1
 class SpeechCommands:
     """Options of Speech Commands, ten words, clips of exactly 16,000 samples (shorter ones are left out).
 
-    form: "raw" for 16,000 samples, "mfcc" for 20 mel-frequency cepstral coefficients at 161 positions; either
-        standardised by the training clips.
-    version: of the recordings; S4's results are on 0.02 (34,975 clips).
-    split: "random" for 70/15/15 percent, as S4's results have it, where a speaker is heard in training and in
-        test; "official" for the lists that come with the recordings, where no speaker is in two splits.
-    seed: of the random split; it decides the test clips too. The official split has nothing random.
+    Attributes:
+        form: "raw" for 16,000 samples, "mfcc" for 20 mel-frequency cepstral coefficients at 161 positions;
+            either standardised by the training clips.
+        version: of the recordings; S4's results are on 0.02 (34,975 clips).
+        split: "random" for 70/15/15 percent, as S4's results have it, where a speaker is heard in training
+            and in test; "official" for the lists that come with the recordings, where no speaker is in two
+            splits.
+        seed: of the random split; it decides the test clips too. The official split has nothing random.
     """
 
     form: Form = "raw"
