@@ -5,39 +5,29 @@ python benchmarks/quickstart.py
 
 from __future__ import annotations
 
-import sys
-import time
+import json
+import tempfile
 from pathlib import Path
 
 import torch
 from harness import THREADS, record, show
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-import quickstart as example
-
-from torchs4.data import load_digits
-
-EPOCHS = 4
+from torchs4 import cli
 
 
 def main() -> None:
     torch.set_num_threads(THREADS)
-    digits = load_digits()
     results = {}
     for seed in range(3):
-        torch.manual_seed(seed)
-        model = example.build_model()
-        start = time.perf_counter()
-        example.train(model, digits, EPOCHS)
-        seconds = time.perf_counter() - start
-        results[f"seed{seed}"] = {
-            "test_accuracy": example.accuracy(model, digits.test),
-            "validation_accuracy": example.accuracy(model, digits.validation),
-            "training_seconds": seconds,
-        }
+        with tempfile.TemporaryDirectory() as folder:
+            run = Path(folder) / "run"
+            cli.main(["train", "digits", "--seed", str(seed), "--run", str(run)])
+            summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+        names = ("test_accuracy", "best_validation_accuracy", "training_seconds", "input_wait_share")
+        results[f"seed{seed}"] = {name: summary[name] for name in names}
     rows = [[seed, *numbers.values()] for seed, numbers in results.items()]
-    show("quickstart", ["seed", "test accuracy", "validation accuracy", "seconds"], rows)
-    record("quickstart", {"epochs": EPOCHS, **results})
+    show("quickstart", ["seed", "test accuracy", "validation accuracy", "seconds", "waiting for data"], rows)
+    record("quickstart", results)
 
 
 if __name__ == "__main__":

@@ -1,85 +1,35 @@
 """Teaches an S4 model to read handwritten digits one pixel at a time, then streams one digit through it.
 
-Takes about three minutes on two CPU cores. Needs the extra packages of: pip install "torchs4[train]"
+The first half is `s4 train digits`. Takes about three minutes on two CPU cores. Needs the extra packages of:
+pip install "torchs4[train]"
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from torch.nn import functional as F
 
-from torchs4 import S4Block, S4BlockConfig, S4Config, SequenceModel, parameter_groups
-from torchs4.data import Digits, LabeledDigits, load_digits
+from torchs4 import S4Block, SequenceModel, cli
+from torchs4.data import LabeledDigits, load_digits
 from torchs4.plots import plot_forming_prediction, plot_kernels
+from torchs4.training.run_folder import free_folder
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int
+    from jaxtyping import Float
     from torch import Tensor
 
-BATCH_SIZE = 25
-LEARNING_RATE = 0.01
 SIDE = 28
 PIXELS = SIDE * SIDE
 # Convolution and recurrence round differently in float32, by about 1e-5; a wrong state would be far off.
 TOLERANCE = 1e-3
 
 console = Console(highlight=False)
-
-
-def build_model() -> SequenceModel:
-    # Batch norm learns far faster here than layer norm.
-    block = S4BlockConfig(layer=S4Config(state_size=32), norm="batch")
-    return SequenceModel(input_features=1, output_size=10, features=64, num_layers=2, block=block)
-
-
-def train(model: SequenceModel, digits: Digits, epochs: int) -> None:
-    images, labels = digits.train
-    steps = epochs * math.ceil(len(labels) / BATCH_SIZE)
-    # The usual, lower rate for the state-space parameters would not get far in so few steps.
-    groups = parameter_groups(model, lr=LEARNING_RATE, weight_decay=0.05, ssm_lr=LEARNING_RATE)
-    optimizer = torch.optim.AdamW(groups)
-    # Up during the first tenth, then down along a cosine.
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min(1.0, 10 * (step + 1) / steps) * (1 + math.cos(math.pi * step / steps)) / 2
-    )
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("training", total=steps)
-        for epoch in range(1, epochs + 1):
-            model.train()
-            for batch in torch.randperm(len(labels)).split(BATCH_SIZE):
-                predictions = model(images[batch], lengths=cut_half_short(len(batch)))
-                loss = F.cross_entropy(predictions, labels[batch])
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                schedule.step()
-                progress.update(bar, advance=1, description=f"epoch {epoch}, loss {loss.item():.2f}")
-            right = accuracy(model, digits.validation)
-            console.print(f"Epoch {epoch} of {epochs}: reads {right:.1%} of the validation digits right.")
-
-
-def cut_half_short(count: int) -> Int[Tensor, " count"]:
-    """How much to show of each digit: half of them whole, half up to any pixel, to learn to guess early."""
-    cut = torch.randint(SIDE, PIXELS + 1, (count,))
-    return torch.where(torch.rand(count) < 0.5, cut, PIXELS)
-
-
-@torch.no_grad()
-def accuracy(model: SequenceModel, split: LabeledDigits) -> float:
-    model.eval()
-    predictions = torch.cat([model(images).argmax(dim=1) for images in split.images.split(100)])
-    return (predictions == split.labels).float().mean().item()
 
 
 @torch.no_grad()
@@ -125,37 +75,26 @@ def draw(model: SequenceModel, image: Tensor, streamed: Tensor, label: int, outp
     step_sizes, order = block.layer.log_step_size.exp().sort()
     some = torch.linspace(0, len(order) - 1, 8).long()
     kernels = block.layer.kernel(PIXELS)[0, order[some]]
-    plot_kernels(kernels, [f"Δ = {size:.4f}" for size in step_sizes[some]]).savefig(output / "kernels.png")
+    plot_kernels(kernels, [f"Δ = {size:.4f}" for size in step_sizes[some]]).savefig(output / "memories.png")
 
 
-def run(digits: Digits, epochs: int, seed: int, output: Path) -> int:
-    """Everything; returns the exit code."""
-    torch.manual_seed(seed)
-    model = build_model()
-    size, count = sum(weight.numel() for weight in model.parameters()), len(digits.train.labels)
-    console.print(f"{size:,} parameters learn from {count:,} digits, each a sequence of {PIXELS} pixels.")
-    console.print("The first steps ever on a machine compile the operators, which takes up to a minute.")
-    start = time.perf_counter()
-    train(model, digits, epochs)
-    console.print(f"Training took {time.perf_counter() - start:.0f} s.")
-    right, count = accuracy(model, digits.test), len(digits.test.labels)
-    console.print(f"[bold]Of {count:,} test digits, never seen before, {right:.1%} are read right.[/bold]\n")
-
-    image, label = first_read_right(model, digits.test)
+def show_streaming(output: Path) -> int:
+    """The second half; returns the exit code."""
+    model = SequenceModel.from_pretrained(output / "best")
+    image, label = first_read_right(model, load_digits().test)
     console.print(
-        f"The same weights as a recurrence, one pixel per step, on the first digit read right: a {label}."
+        f"\nThe same weights as a recurrence, one pixel per step, on the first digit read right: a {label}."
     )
     streamed = stream(model, image)
     difference = compare(model, image, streamed)
     console.print(f"Largest difference between recurrence and convolution: {difference:.1e}\n")
-
-    model.save_pretrained(output / "model")
     draw(model, image, streamed, label, output)
     console.print(f"Saved in {output}:", soft_wrap=True)
     console.print("  prediction.png  how the prediction forms while the digit is read")
-    console.print("  kernels.png     what eight features of the first layer remember, for how long")
-    console.print("  model           the trained model; SequenceModel.from_pretrained loads it")
-    console.print("Next: python examples/quickstart.py --epochs 10, or change build_model in this script.")
+    console.print("  memories.png    what eight features of the first layer remember, for how long")
+    console.print("  summary.json    the result; config.json, metrics.jsonl and curves.png say how it came")
+    console.print("  best            the trained model; SequenceModel.from_pretrained loads it")
+    console.print("Next: `s4 list` shows all experiments, `s4 train digits --help` every option.")
     if not difference < TOLERANCE:
         print(f"Recurrence and convolution disagree: {difference:.1e} > {TOLERANCE}.", file=sys.stderr)
         return 1
@@ -163,14 +102,15 @@ def run(digits: Digits, epochs: int, seed: int, output: Path) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--epochs", type=int, default=4, help="passes through the digits (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the random numbers (%(default)s)")
-    parser.add_argument("--output", type=Path, default=Path("quickstart"), help="where to save (%(default)s)")
-    options = parser.parse_args(arguments)
-    if options.epochs < 1:
-        parser.error(f"--epochs is {options.epochs}; it must be at least 1.")
-    return run(load_digits(), options.epochs, options.seed, options.output)
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0],
+        epilog="Further options are those of `s4 train digits --help`.",
+    )
+    parser.add_argument("--output", type=Path, default=None, help="where to save (runs/quickstart)")
+    options, rest = parser.parse_known_args(arguments)
+    output = options.output or free_folder(Path("runs"), "quickstart")
+    console.print("The first steps ever on a machine compile the operators, which takes up to a minute.")
+    return cli.main(["train", "digits", "--run", str(output), *rest]) or show_streaming(output)
 
 
 if __name__ == "__main__":

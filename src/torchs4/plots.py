@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from jaxtyping import Float
     from matplotlib.axes import Axes
@@ -53,6 +53,70 @@ def plot_kernels(kernels: Float[Tensor, "count L"], titles: Sequence[str] | None
         axes.set_yticks([])
         axes.tick_params(labelbottom=index + columns >= count)
     figure.supxlabel("steps after the input", fontsize=9, color=_INK)
+    return figure
+
+
+def plot_layers(
+    kernels: Mapping[str, Float[Tensor, "count L"]], image: tuple[int, int] | None = None
+) -> Figure:
+    """Kernels of several layers, a row for each: as curves, or, for pictures read row by row, as pictures.
+
+    In a picture, the kernel's first value is at the top left: it shows how much a pixel counts by where it
+    lies before the one that is read. Blue is positive, red negative.
+    """
+    columns = max(len(rows) for rows in kernels.values())
+    figure = _figure(1.5 * columns + 0.9, 1.5 * len(kernels) + 0.4)
+    grid = figure.subplots(len(kernels), columns, squeeze=False)
+    for axes_row, (title, rows) in zip(grid, kernels.items(), strict=True):
+        axes_row[0].set_ylabel(title, fontsize=9, color=_INK)
+        for axes in axes_row[len(rows) :]:
+            axes.set_axis_off()
+        for axes, kernel in zip(axes_row, rows.detach().float().cpu(), strict=False):
+            limit = float(kernel.abs().max()) or 1.0
+            if image is None:
+                axes.plot(kernel.numpy(), color=_BLUE, linewidth=0.8)
+                axes.set_ylim(-1.1 * limit, 1.1 * limit)
+            else:
+                axes.imshow(kernel.view(image).numpy(), cmap="RdBu", vmin=-limit, vmax=limit)
+            axes.set_xticks([])
+            axes.set_yticks([])
+            for spine in axes.spines.values():
+                spine.set_color(_FAINT)
+    return figure
+
+
+def plot_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+    """Loss and accuracy of one or more runs against the epoch; lines are validation, dots training."""
+    figure = _figure(9.0, 3.4)
+    panels = figure.subplots(1, 2)
+    colours = (_BLUE, _RED, "#edae49", "#66a182", "#6a4c93", _INK)
+    for number, (name, records) in enumerate(runs.items()):
+        colour = colours[number % len(colours)]
+        epochs = [record["epoch"] for record in records]
+        for axes, what in zip(panels, ("loss", "accuracy"), strict=True):
+            axes.plot(
+                epochs,
+                [record[f"validation_{what}"] for record in records],
+                color=colour,
+                marker="o" if len(epochs) < 20 else None,
+                markersize=3,
+                label=name,
+            )
+            axes.plot(
+                epochs,
+                [record[f"train_{what}"] for record in records],
+                color=colour,
+                linestyle=":",
+                alpha=0.8,
+            )
+    for axes, what in zip(panels, ("loss", "accuracy"), strict=True):
+        axes.set_title(f"{what} (solid: validation, dotted: training)", fontsize=9, color=_INK, loc="left")
+        axes.set_xlabel("epoch", fontsize=9, color=_INK)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(color=_FAINT)
+        _strip(axes)
+    if len(runs) > 1:
+        panels[1].legend(frameon=False, fontsize=8)
     return figure
 
 

@@ -1,6 +1,39 @@
-"""Datasets: one module each."""
+"""Datasets: one module each, one interface."""
 
-from torchs4.data.digits import Digits, LabeledDigits, load_digits
+from torchs4.data.cifar import CIFAR10
+from torchs4.data.digits import BundledDigits, Digits, LabeledDigits, load_digits
 from torchs4.data.idx import read_idx
+from torchs4.data.imdb import IMDB
+from torchs4.data.listops import ListOps
+from torchs4.data.location import DatasetMissingError, data_folder
+from torchs4.data.mnist import MNIST
+from torchs4.data.pathfinder import Pathfinder
+from torchs4.data.retrieval import Retrieval
+from torchs4.data.sequences import Batch, DataConfig, InputDescription, SequenceData, Split
+from torchs4.data.speech_commands import SpeechCommands
 
-__all__ = ["Digits", "LabeledDigits", "load_digits", "read_idx"]
+# Every dataset's options; files name them by their class.
+CONFIGS = (BundledDigits, CIFAR10, IMDB, ListOps, MNIST, Pathfinder, Retrieval, SpeechCommands)
+
+__all__ = [
+    "CIFAR10",
+    "CONFIGS",
+    "IMDB",
+    "MNIST",
+    "Batch",
+    "BundledDigits",
+    "DataConfig",
+    "DatasetMissingError",
+    "Digits",
+    "InputDescription",
+    "LabeledDigits",
+    "ListOps",
+    "Pathfinder",
+    "Retrieval",
+    "SequenceData",
+    "SpeechCommands",
+    "Split",
+    "data_folder",
+    "load_digits",
+    "read_idx",
+]

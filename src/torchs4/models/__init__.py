@@ -1,6 +1,8 @@
 """Whole networks."""
 
+from torchs4.models.loading import load_model
+from torchs4.models.pair_model import PairModel, PairModelConfig
 from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig
 from torchs4.models.stack import BlockStack
 
-__all__ = ["BlockStack", "SequenceModel", "SequenceModelConfig"]
+__all__ = ["BlockStack", "PairModel", "PairModelConfig", "SequenceModel", "SequenceModelConfig", "load_model"]

@@ -1,0 +1,286 @@
+"""Which datasets there are, where they come from, whether they are there, and how to get them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torchs4.data.archives import download, extract
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+# Where archives wait until they are unpacked.
+_DOWNLOADS = "downloads"
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file on a dataset's official server.
+
+    target: where it belongs, as a path in the data folder: the file itself, or for an archive the folder in
+        which its contents appear.
+    archive: whether it is to be unpacked.
+    sha256, size: what is publicly known of it.
+    """
+
+    url: str
+    target: str
+    archive: bool
+    sha256: str | None = None
+    size: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The last part of the address."""
+        return self.url.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset of the catalogue.
+
+    files: what to fetch; none for a dataset that the package generates.
+    markers: patterns of paths in the data folder; the dataset is there when each finds something.
+    contents: patterns of the paths that take up the dataset's space.
+    size_mb: to fetch, or when generated, on disk; in units of a million bytes.
+    """
+
+    name: str
+    title: str
+    licence: str
+    files: tuple[RemoteFile, ...]
+    markers: tuple[str, ...]
+    contents: tuple[str, ...]
+    size_mb: int
+    note: str = ""
+
+    @property
+    def generated(self) -> bool:
+        """Whether the package makes it instead of fetching it."""
+        return not self.files
+
+
+@dataclass(frozen=True)
+class Status:
+    """A dataset, whether it is in the data folder, and the bytes it takes there."""
+
+    source: Source
+    present: bool
+    size_on_disk: int
+
+
+def _speech_commands(name: str, version: str, sha256: str, size: int) -> Source:
+    folder = f"SpeechCommands/speech_commands_v{version}"
+    # The archive has no folder of its own at its top.
+    url = f"https://storage.googleapis.com/download.tensorflow.org/data/speech_commands_v{version}.tar.gz"
+    return Source(
+        name=name,
+        title=f"Speech Commands v{version}: spoken words of one second",
+        licence="CC BY 4.0",
+        files=(RemoteFile(url, folder, archive=True, sha256=sha256, size=size),),
+        markers=(
+            f"{folder}/yes",
+            f"{folder}/go",
+            f"{folder}/validation_list.txt",
+            f"{folder}/testing_list.txt",
+        ),
+        contents=(folder,),
+        size_mb=round(size / 1e6),
+    )
+
+
+def _mnist_file(name: str, sha256: str, size: int) -> RemoteFile:
+    url = f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}"
+    return RemoteFile(url, f"mnist/{name}", archive=False, sha256=sha256, size=size)
+
+
+_MNIST_FILES = (
+    _mnist_file(
+        "train-images-idx3-ubyte.gz",
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+        9_912_422,
+    ),
+    _mnist_file(
+        "train-labels-idx1-ubyte.gz",
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+        28_881,
+    ),
+    _mnist_file(
+        "t10k-images-idx3-ubyte.gz",
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+        1_648_877,
+    ),
+    _mnist_file(
+        "t10k-labels-idx1-ubyte.gz",
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        4_542,
+    ),
+)
+
+SOURCES = (
+    Source(
+        name="mnist",
+        title="MNIST: 70,000 handwritten digits",
+        licence="usually cited as CC BY-SA 3.0",
+        files=_MNIST_FILES,
+        markers=tuple(file.target for file in _MNIST_FILES),
+        contents=("mnist",),
+        size_mb=12,
+    ),
+    Source(
+        name="cifar10",
+        title="CIFAR-10: 60,000 small photographs of ten kinds",
+        licence="none stated (Krizhevsky 2009)",
+        files=(
+            RemoteFile(
+                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+                "",
+                archive=True,
+                sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+                size=170_052_171,
+            ),
+        ),
+        markers=(
+            *(f"cifar-10-batches-bin/data_batch_{number}.bin" for number in range(1, 6)),
+            "cifar-10-batches-bin/test_batch.bin",
+        ),
+        contents=("cifar-10-batches-bin",),
+        size_mb=170,
+    ),
+    Source(
+        name="imdb",
+        title="IMDB: 50,000 film reviews",
+        licence="none stated (Maas et al. 2011)",
+        files=(
+            RemoteFile(
+                "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
+                "",
+                archive=True,
+                sha256="c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+                size=84_125_825,
+            ),
+        ),
+        markers=tuple(f"aclImdb/{part}/{side}" for part in ("train", "test") for side in ("pos", "neg")),
+        contents=("aclImdb",),
+        size_mb=84,
+    ),
+    _speech_commands(
+        "speech-commands",
+        "0.02",
+        "af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58",
+        2_428_923_189,
+    ),
+    _speech_commands(
+        "speech-commands-v0.01",
+        "0.01",
+        "743935421bb51cccdb6bdd152e04c5c70274e935c82119ad7faeec31780d811d",
+        1_489_096_277,
+    ),
+    Source(
+        name="lra",
+        title="Long Range Arena: the release with ListOps, Retrieval and Pathfinder",
+        licence="none stated for the data (Tay et al. 2021)",
+        files=(
+            RemoteFile("https://storage.googleapis.com/long-range-arena/lra_release.gz", "", archive=True),
+        ),
+        markers=("lra_release",),
+        contents=("lra_release",),
+        size_mb=8230,
+        note="Its publishers give no checksum, so only damage that the archive itself reveals is noticed. "
+        "Unpacked it needs about 19 GB more.",
+    ),
+    Source(
+        name="listops",
+        title="ListOps: values of long nested expressions",
+        licence="generated by this package",
+        files=(),
+        markers=("prepared/listops-generated-*",),
+        contents=("prepared/listops-*",),
+        size_mb=104,
+        note="Generated on first use.",
+    ),
+    Source(
+        name="pathfinder",
+        title="Pathfinder: are two dots on one dashed curve?",
+        licence="generated by this package",
+        files=(),
+        markers=("prepared/pathfinder*-generated-*",),
+        contents=("prepared/pathfinder*",),
+        size_mb=205,
+        note="Generated on first use. At 128 × 128 pixels (Path-X) it takes 16 times as much space.",
+    ),
+)
+
+
+def find(name: str) -> Source:
+    """The dataset of that name."""
+    by_name = {source.name: source for source in SOURCES}
+    if name in by_name:
+        return by_name[name]
+    close = get_close_matches(name.lower(), by_name, n=1, cutoff=0.5)
+    suggestion = f" Did you mean {close[0]}?" if close else ""
+    raise ValueError(f"There is no dataset {name!r}.{suggestion} There are: {', '.join(by_name)}.")
+
+
+def status(folder: Path) -> list[Status]:
+    """How each dataset of the catalogue stands in the data folder."""
+    return [Status(source, is_present(source, folder), _size_on_disk(source, folder)) for source in SOURCES]
+
+
+def is_present(source: Source, folder: Path) -> bool:
+    """Whether the dataset's files are in the data folder; not whether they are undamaged."""
+    return all(any(folder.glob(marker)) for marker in source.markers)
+
+
+def get(
+    name: str, folder: Path, progress: Callable[[str, int, int], None] | None = None, *, again: bool = False
+) -> None:
+    """Fetch a dataset to where its loader expects it; nothing happens when it is there already.
+
+    `again` fetches and replaces it even so, because it is damaged, say. `progress` gets what is being done,
+    the bytes so far and in all (0 when nobody knows).
+    """
+    source = find(name)
+    if source.generated:
+        raise ValueError(f"{name} is generated on first use: there is nothing to get.")
+    if is_present(source, folder) and not again:
+        return
+    for file in source.files:
+        place = folder / _DOWNLOADS / file.name if file.archive else folder / file.target
+        download(
+            file.url,
+            place,
+            sha256=file.sha256,
+            size=file.size,
+            progress=progress and partial(progress, f"Fetching {file.name}"),
+        )
+        if file.archive:
+            extract(place, folder / file.target, progress and partial(progress, f"Unpacking {file.name}"))
+            place.unlink()
+            _remove_if_empty(place.parent)
+    if absent := [marker for marker in source.markers if not any(folder.glob(marker))]:
+        raise ValueError(
+            f"{name} was fetched, but {absent[0]} is not in it: its publishers must have changed it."
+        )
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _size_on_disk(source: Source, folder: Path) -> int:
+    return sum(_size(path) for pattern in source.contents for path in folder.glob(pattern))
+
+
+def _size(path: Path) -> int:
+    if not path.is_dir():
+        return path.stat().st_size
+    return sum(
+        os.stat(os.path.join(inner, name)).st_size for inner, _, names in os.walk(path) for name in names
+    )

@@ -1,0 +1,265 @@
+"""ListOps: the value of a long nested expression like [MAX 2 [MIN 4 7 ] [SM 9 3 ] ], one of ten digits.
+
+Expressions are drawn by the rules of the Long Range Arena, or read from its release. MED is the median,
+rounded down; SM is the sum modulo 10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from torchs4.data.location import DatasetMissingError
+from torchs4.data.prepared import prepared_arrays
+from torchs4.data.sequences import InputDescription, SequenceData, TokenSplit
+from torchs4.layers.options import require_at_least, require_choice
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+_DIGITS = tuple("0123456789")
+_OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
+Source = Literal["generated", "official"]
+
+# A token's number is its place here.
+VOCABULARY = ("<padding>", *_DIGITS, *_OPERATORS, "]")
+
+_FIRST_DIGIT = 1
+_FIRST_OPERATOR = _FIRST_DIGIT + len(_DIGITS)
+_CLOSE = _FIRST_OPERATOR + len(_OPERATORS)
+
+_MAX_DEPTH = 10
+_OPERATOR_PROBABILITY = 0.25
+_MIN_ARGUMENTS, _MAX_ARGUMENTS = 2, 10
+# Both ends are excluded.
+_SHORTEST, _LONGEST = 500, 2000
+# Part of what a seed means: another number here gives other expressions.
+_TREES_AT_ONCE = 2000
+
+# Both places are found among copies of the release.
+_OFFICIAL_FOLDERS = ("lra_release/listops-1000", "lra_release/lra_release/listops-1000")
+_OFFICIAL_NAMES = ("basic_train.tsv", "basic_val.tsv", "basic_test.tsv")
+
+
+@dataclass(frozen=True)
+class ListOps:
+    """Options of ListOps.
+
+    Attributes:
+        source: "generated" draws distinct expressions by the benchmark's rules; "official" reads its
+            release.
+        max_length: tokens per input; longer expressions are cut at their end. None exceeds 1,999 tokens.
+        train_size, validation_size, test_size: how many expressions to generate. Test and validation
+            expressions stay the same when only train_size changes.
+        seed: of the generated expressions.
+    """
+
+    source: Source = "generated"
+    max_length: int = 2048
+    train_size: int = 96_000
+    validation_size: int = 2_000
+    test_size: int = 2_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_choice("source", self.source, get_args(Source))
+        for name in ("max_length", "train_size", "validation_size", "test_size"):
+            require_at_least(name, getattr(self, name), 1)
+        require_at_least("seed", self.seed, 0)
+
+    def load(self, folder: Path) -> SequenceData:
+        """Expressions as tokens numbered by `VOCABULARY`; the first load prepares them, once."""
+        if self.source == "official":
+            arrays = prepared_arrays(folder, "listops-official-v1", partial(_read_official, folder))
+        else:
+            sizes = (self.train_size, self.validation_size, self.test_size)
+            name = f"listops-generated-{'-'.join(map(str, sizes))}-seed{self.seed}-v1"
+            arrays = prepared_arrays(folder, name, partial(_generate_splits, sizes, self.seed))
+        train, validation, test = (
+            TokenSplit(
+                arrays["tokens"],
+                np.asarray(arrays["offsets"]),
+                arrays["labels"],
+                np.flatnonzero(arrays["split"] == number),
+                self.max_length,
+            )
+            for number in range(3)
+        )
+        return SequenceData(
+            input=InputDescription("tokens", len(VOCABULARY), self.max_length),
+            classes=_DIGITS,
+            train=train,
+            validation=validation,
+            test=test,
+        )
+
+
+class _Expressions(NamedTuple):
+    """Expressions one after the other in `tokens`, the length and the value of each."""
+
+    tokens: NDArray[np.uint8]
+    lengths: NDArray[np.int64]
+    values: NDArray[np.uint8]
+
+
+def _generate_splits(sizes: tuple[int, int, int], seed: int) -> dict[str, NDArray[Any]]:
+    train, validation, test = sizes
+    expressions = _draw_distinct(train + validation + test, np.random.default_rng(seed))
+    return {
+        "tokens": expressions.tokens,
+        "offsets": np.concatenate([[0], np.cumsum(expressions.lengths)]).astype(np.int64),
+        "labels": expressions.values,
+        # Test and validation come first, so that they do not depend on how much there is to train on.
+        "split": np.repeat(np.array([2, 1, 0], np.uint8), (test, validation, train)),
+    }
+
+
+def _draw_distinct(count: int, rng: np.random.Generator) -> _Expressions:
+    """The first `count` different expressions of a permitted length."""
+    seen: set[bytes] = set()
+    tokens, lengths, values = [], [], []
+    while len(seen) < count:
+        drawn = _draw(_TREES_AT_ONCE, rng)
+        ends = np.cumsum(drawn.lengths)
+        permitted = (drawn.lengths > _SHORTEST) & (drawn.lengths < _LONGEST)
+        for number in np.flatnonzero(permitted):
+            expression = drawn.tokens[ends[number] - drawn.lengths[number] : ends[number]]
+            # Digests need a small part of the memory that the expressions themselves would take.
+            digest = blake2b(expression.tobytes(), digest_size=16).digest()
+            if digest in seen or len(seen) == count:
+                continue
+            seen.add(digest)
+            tokens.append(expression)
+            lengths.append(drawn.lengths[number])
+            values.append(drawn.values[number])
+    return _Expressions(np.concatenate(tokens), np.array(lengths, np.int64), np.array(values, np.uint8))
+
+
+def _draw(count: int, rng: np.random.Generator) -> _Expressions:
+    """Random expressions of any length, all of them worked on at once, level by level.
+
+    Every root is an operator: a lone digit is far too short to be kept, so this changes no probability
+    among the kept ones. The arguments of a level's operators are the next level, in order.
+    """
+    arguments = [_draw_arguments(count, 1.0, rng)]
+    while len(arguments) < _MAX_DEPTH and (following := int(arguments[-1].sum())):
+        at_bottom = len(arguments) + 1 == _MAX_DEPTH
+        arguments.append(_draw_arguments(following, 0.0 if at_bottom else _OPERATOR_PROBABILITY, rng))
+    symbols = [
+        np.where(
+            level > 0,
+            rng.integers(_FIRST_OPERATOR, _CLOSE, len(level), dtype=np.uint8),
+            rng.integers(_FIRST_DIGIT, _FIRST_OPERATOR, len(level), dtype=np.uint8),
+        )
+        for level in arguments
+    ]
+
+    lengths = [np.ones(len(level), np.int64) for level in arguments]
+    values = [symbol - np.uint8(_FIRST_DIGIT) for symbol in symbols]
+    for depth in reversed(range(len(arguments) - 1)):
+        nested = arguments[depth] > 0
+        if nested.any():
+            sizes = arguments[depth][nested]
+            lengths[depth][nested] = 2 + np.add.reduceat(lengths[depth + 1], _starts(sizes))
+            values[depth][nested] = _evaluate(symbols[depth][nested], sizes, values[depth + 1])
+
+    tokens = np.empty(int(lengths[0].sum()), np.uint8)
+    places = _starts(lengths[0])
+    for depth, symbol in enumerate(symbols):
+        tokens[places] = symbol
+        nested = arguments[depth] > 0
+        if not nested.any():
+            break
+        opening = places[nested]
+        tokens[opening + lengths[depth][nested] - 1] = _CLOSE
+        sizes = arguments[depth][nested]
+        before = _starts(lengths[depth + 1])
+        places = before + np.repeat(opening + 1 - before[_starts(sizes)], sizes)
+    return _Expressions(tokens, lengths[0], values[0])
+
+
+def _draw_arguments(count: int, operator_probability: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """How many arguments each of `count` nodes has; digits have none."""
+    sizes = rng.integers(_MIN_ARGUMENTS, _MAX_ARGUMENTS + 1, count)
+    return np.where(rng.random(count) < operator_probability, sizes, 0)
+
+
+def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each of these groups begins when they lie one after the other."""
+    return np.cumsum(sizes) - sizes
+
+
+def _evaluate(
+    operators: NDArray[np.uint8], sizes: NDArray[np.int64], arguments: NDArray[np.uint8]
+) -> NDArray[np.uint8]:
+    """The value of each operator, whose arguments lie one group after the other."""
+    # 255 sorts behind every digit, so the arguments of an operator are the first of its row.
+    ordered = np.full((len(sizes), _MAX_ARGUMENTS), 255, np.uint8)
+    ordered[np.arange(_MAX_ARGUMENTS) < sizes[:, None]] = arguments
+    ordered.sort(axis=1)
+    row = np.arange(len(sizes))
+    median = (ordered[row, (sizes - 1) // 2] + ordered[row, sizes // 2]) // 2
+    total = np.add.reduceat(arguments, _starts(sizes)) % 10
+    results = [ordered[:, 0], ordered[row, sizes - 1], median, total]
+    return np.choose(operators - _FIRST_OPERATOR, results).astype(np.uint8)
+
+
+def _read_official(folder: Path) -> dict[str, NDArray[Any]]:
+    places = [folder / place for place in _OFFICIAL_FOLDERS]
+    place = next((place for place in places if place.is_dir()), places[0])
+    tokens, lengths, labels, split = bytearray(), [], [], []
+    for number, name in enumerate(_OFFICIAL_NAMES):
+        path = place / name
+        if not path.is_file():
+            raise DatasetMissingError("lra", path)
+        for expression, label in _read_tsv(path):
+            tokens += expression
+            lengths.append(len(expression))
+            labels.append(label)
+            split.append(number)
+    return {
+        "tokens": np.frombuffer(tokens, np.uint8),
+        "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        "labels": np.array(labels, np.uint8),
+        "split": np.array(split, np.uint8),
+    }
+
+
+def _read_tsv(path: Path) -> list[tuple[bytes, int]]:
+    """Each line's expression, parentheses dropped, as token numbers, and its value."""
+    advice = f"Delete {path.parent} and run `s4 data get lra`."
+    numbers = {word.encode(): number for number, word in enumerate(VOCABULARY) if number}
+    examples = []
+    with path.open("rb") as file:
+        header = file.readline()
+        if header.rstrip(b"\r\n") != b"Source\tTarget":
+            raise ValueError(
+                f"{path} is not a file of ListOps: it begins with {header[:40]!r} instead of the columns "
+                f"Source and Target. {advice}"
+            )
+        for line_number, line in enumerate(file, start=2):
+            source, tab, target = line.rstrip(b"\r\n").partition(b"\t")
+            words = source.translate(None, b"()").split()
+            if unknown := next((word for word in words if word not in numbers), None):
+                raise ValueError(
+                    f"{path} is damaged: line {line_number} holds {unknown[:20]!r}, which is none of "
+                    f"{' '.join(VOCABULARY[1:])}. {advice}"
+                )
+            expression = bytes(map(numbers.__getitem__, words))
+            closed = expression.count(_CLOSE)
+            opened = sum(expression.count(_FIRST_OPERATOR + number) for number in range(len(_OPERATORS)))
+            if not tab or target not in numbers or not target.isdigit() or opened != closed or not expression:
+                raise ValueError(
+                    f"{path} is damaged or truncated: line {line_number} should be an expression, a tab and "
+                    f"a digit; it ends with {line[-40:]!r}. {advice}"
+                )
+            examples.append((expression, int(target)))
+    if not examples:
+        raise ValueError(f"{path} holds no expressions. {advice}")
+    return examples

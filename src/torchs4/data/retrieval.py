@@ -1,0 +1,153 @@
+r"""Retrieval: are two papers of the ACL Anthology linked by a citation? Both are read character by character.
+
+The pairs come from the release of the Long Range Arena. It writes each text as a Python literal of bytes,
+b'…' with escapes like \n and \xc3 spelt out; these characters are read as they stand, as the benchmark's own
+reader does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from torchs4.data.imdb import (
+    FIRST_CHARACTER,
+    character_numbers,
+    count_characters,
+    encode_texts,
+    frequent_characters,
+)
+from torchs4.data.location import DatasetMissingError
+from torchs4.data.prepared import prepared_arrays
+from torchs4.data.sequences import InputDescription, SequenceData, TokenSplit
+from torchs4.layers.options import require_at_least
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+# The first is the release as it unpacks; the second is without its doubled folder.
+_FOLDERS = ("lra_release/lra_release/tsv_data", "lra_release/tsv_data")
+_PAIRS_AT_ONCE = 1000
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Options of Retrieval.
+
+    Attributes:
+        max_length: characters per document; longer ones are cut at their end, and lose their end-of-text
+            mark.
+        min_count: how often a character must occur in the training documents, as cut, to get a number of
+            its own. Rarer ones share one.
+    """
+
+    max_length: int = 4000
+    min_count: int = 15
+
+    def __post_init__(self) -> None:
+        require_at_least("max_length", self.max_length, 1)
+        require_at_least("min_count", self.min_count, 1)
+
+    def load(self, folder: Path) -> SequenceData:
+        """Pairs of documents as numbers of characters; the benchmark's eval file is the validation split.
+
+        The first load reads several gigabytes twice and keeps the beginnings of the documents.
+        """
+        name = f"retrieval-characters-{self.max_length}-{self.min_count}-v1"
+        arrays = prepared_arrays(folder, name, partial(_prepare, folder, self.max_length, self.min_count))
+        train, validation, test = (
+            TokenSplit(
+                arrays[f"{part}_tokens"],
+                np.asarray(arrays[f"{part}_offsets"]),
+                arrays[f"{part}_labels"],
+                np.arange(len(arrays[f"{part}_labels"])),
+                self.max_length,
+                documents=2,
+            )
+            for part in ("train", "eval", "test")
+        )
+        size = FIRST_CHARACTER + len(arrays["vocabulary"])
+        return SequenceData(
+            input=InputDescription("tokens", size, self.max_length, documents=2),
+            classes=("not linked", "linked"),
+            train=train,
+            validation=validation,
+            test=test,
+        )
+
+
+class _Pairs(NamedTuple):
+    """Labels, and twice as many texts: first and second of each pair in turn."""
+
+    labels: list[int]
+    texts: list[str]
+
+
+def _prepare(folder: Path, max_length: int, min_count: int) -> dict[str, NDArray[Any]]:
+    places = [folder / place for place in _FOLDERS]
+    place = next((place for place in places if place.is_dir()), places[0])
+    paths = {part: place / f"new_aan_pairs.{part}.tsv" for part in ("train", "eval", "test")}
+    for path in paths.values():
+        if not path.is_file():
+            raise DatasetMissingError("lra", path)
+    counts = sum(count_characters(pairs.texts) for pairs in _read_pairs(paths["train"], max_length))
+    vocabulary = frequent_characters(np.asarray(counts), min_count)
+    table = character_numbers(vocabulary)
+    arrays: dict[str, NDArray[Any]] = {"vocabulary": vocabulary}
+    for part, path in paths.items():
+        labels: list[int] = []
+        tokens, lengths = [], []
+        for pairs in _read_pairs(path, max_length):
+            encoded, sizes = encode_texts(pairs.texts, table)
+            labels += pairs.labels
+            tokens.append(encoded)
+            lengths.append(sizes)
+        arrays[f"{part}_tokens"] = np.concatenate(tokens)
+        arrays[f"{part}_offsets"] = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+        arrays[f"{part}_labels"] = np.array(labels, np.uint8)
+    return arrays
+
+
+def _read_pairs(path: Path, max_length: int) -> Iterator[_Pairs]:
+    """The pairs of one file in order, some at a time, texts cut to `max_length` characters."""
+    empty = True
+    with path.open("rb") as file:
+        lines = enumerate(file, start=1)
+        while some := list(islice(lines, _PAIRS_AT_ONCE)):
+            empty = False
+            pairs = _Pairs([], [])
+            for number, line in some:
+                label, first, second = _read_line(line, number, path)
+                pairs.labels.append(label)
+                pairs.texts.extend((first[:max_length], second[:max_length]))
+            yield pairs
+    if empty:
+        raise ValueError(f"{path} is empty. {_advice(path)}")
+
+
+def _read_line(line: bytes, number: int, path: Path) -> tuple[int, str, str]:
+    try:
+        # Columns: label, two identifiers, two texts. A tab inside a text is spelt \t.
+        label, _, _, first, second = line.rstrip(b"\r\n").decode("utf-8").split("\t")
+        value = float(label)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} is damaged or truncated: line {number} should hold a label, two identifiers and two "
+            f"texts, separated by tabs ({error}). {_advice(path)}"
+        ) from error
+    if value not in (0, 1):
+        raise ValueError(
+            f"{path} is damaged: line {number} has the label {label}, not 0 or 1. {_advice(path)}"
+        )
+    return int(value), first, second
+
+
+def _advice(path: Path) -> str:
+    return f"Delete {path.parent} and run `s4 data get lra`."

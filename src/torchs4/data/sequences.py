@@ -1,0 +1,162 @@
+"""What every dataset gives: three splits that turn row numbers into batches, and a description of both ends.
+
+Axes: B examples of a batch, L positions, d numbers per position, D documents per example.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jaxtyping import Int, Shaped
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+# Batches of unequal lengths are padded to a multiple of this: few different lengths, few plans to prepare.
+_LENGTH_STEP = 64
+
+
+class Batch(NamedTuple):
+    """Inputs (B, L, d) of numbers or (B, L) of tokens, labels (B), and how much of each input is real.
+
+    `lengths` is None when every input is full. With two documents per example, inputs are (B, 2, L)
+    and lengths (B, 2).
+    """
+
+    x: Shaped[Tensor, "B ..."]
+    y: Int[Tensor, " B"]
+    lengths: Int[Tensor, "B ..."] | None
+
+
+@dataclass(frozen=True)
+class InputDescription:
+    """What a model gets to read.
+
+    kind: "values" (size numbers at each position) or "tokens" (numbers from 0 to size - 1; 0 is padding).
+    length: of the longest input.
+    documents: inputs per example.
+    image: height and width, when positions are the pixels of a picture row by row (for pictures of kernels).
+    """
+
+    kind: Literal["values", "tokens"]
+    size: int
+    length: int
+    documents: int = 1
+    image: tuple[int, int] | None = None
+
+
+class Split(ABC):
+    """Some examples, reachable by their numbers 0 … len - 1."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def batch(self, rows: NDArray[np.int64], generator: torch.Generator | None = None) -> Batch:
+        """These examples. What is random about them (augmentation) is drawn from the generator."""
+
+
+@dataclass(frozen=True)
+class SequenceData:
+    """A dataset ready to train on. Validation examples come from training data, never from test data."""
+
+    input: InputDescription
+    classes: tuple[str, ...]
+    train: Split
+    validation: Split
+    test: Split
+
+
+class DataConfig(Protocol):
+    """Options of a dataset: a frozen dataclass that can load it."""
+
+    def load(self, folder: Path) -> SequenceData:
+        """Read the dataset from the data folder; it must be there already, except for generated ones."""
+
+
+class _Converter(Protocol):
+    def __call__(self, rows: NDArray[Any], generator: torch.Generator | None) -> Tensor: ...
+
+
+class ArraySplit(Split):
+    """Examples of one size, in an array that may lie on disk; `convert` makes model inputs of picked rows."""
+
+    def __init__(
+        self, inputs: NDArray[Any], labels: NDArray[Any], members: NDArray[np.int64], convert: _Converter
+    ) -> None:
+        self._inputs = inputs
+        self._labels = labels
+        self._members = members
+        self._convert = convert
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def batch(self, rows: NDArray[np.int64], generator: torch.Generator | None = None) -> Batch:
+        picked = self._members[rows]
+        labels = torch.from_numpy(self._labels[picked].astype(np.int64))
+        return Batch(self._convert(np.asarray(self._inputs[picked]), generator), labels, None)
+
+
+class TokenSplit(Split):
+    """Texts of unequal length in one flat array; document i is tokens[offsets[i] : offsets[i + 1]].
+
+    Example e has documents e·D … e·D + D - 1. Texts longer than `max_length` are cut at their end.
+    """
+
+    def __init__(
+        self,
+        tokens: NDArray[Any],
+        offsets: NDArray[np.int64],
+        labels: NDArray[Any],
+        members: NDArray[np.int64],
+        max_length: int,
+        documents: int = 1,
+    ) -> None:
+        self._tokens = tokens
+        self._offsets = offsets
+        self._labels = labels
+        self._members = members
+        self._max_length = max_length
+        self._documents = documents
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def batch(self, rows: NDArray[np.int64], generator: torch.Generator | None = None) -> Batch:
+        picked = self._members[rows]
+        documents = (picked[:, None] * self._documents + np.arange(self._documents)).ravel()
+        starts = self._offsets[documents]
+        lengths = np.minimum(self._offsets[documents + 1] - starts, self._max_length)
+        # At least one position, even when every text is empty: no model reads sequences of length 0.
+        longest = int(-(-max(lengths.max(), 1) // _LENGTH_STEP) * _LENGTH_STEP)
+        x = np.zeros((len(documents), min(longest, self._max_length)), dtype=np.int64)
+        for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+            x[row, :length] = self._tokens[start : start + length]
+        shape = (len(picked), self._documents) if self._documents > 1 else (len(picked),)
+        return Batch(
+            torch.from_numpy(x.reshape(*shape, -1)),
+            torch.from_numpy(self._labels[picked].astype(np.int64)),
+            torch.from_numpy(lengths.astype(np.int64).reshape(shape)),
+        )
+
+
+def hold_out(count: int, fraction: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers 0 … count - 1 in two sorted parts: what stays for training, and the fraction held out."""
+    if not 0 < fraction < 1:
+        raise ValueError(f"validation_fraction is {fraction}; it must lie between 0 and 1, like 0.1.")
+    held = round(count * fraction)
+    if not 0 < held < count:
+        raise ValueError(
+            f"Holding out {fraction} of {count} training examples leaves {count - held} to train on and "
+            f"{held} to validate with; both need at least one."
+        )
+    order = np.random.default_rng(seed).permutation(count)
+    return np.sort(order[held:]), np.sort(order[:held])

@@ -1,0 +1,1 @@
+"""Summaries of runs whose accuracies `s4 list` shows."""

@@ -1,0 +1,42 @@
+"""What a recipe is: a task, what was published on it, and a configuration for each preset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from torchs4.training.config import TrainingConfig
+
+Preset = Literal["paper", "modern", "cpu"]
+PRESETS: tuple[Preset, ...] = get_args(Preset)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One task of the paper.
+
+    length: positions per input.
+    dataset: the name of its data in `s4 data list`.
+    published: accuracy in percent that the paper reports, by preset.
+    differs: what is not as in the paper.
+    presets: a function for each preset that returns the configuration.
+    """
+
+    name: str
+    title: str
+    length: int
+    dataset: str
+    presets: Mapping[Preset, Callable[[], TrainingConfig[Any]]]
+    published: Mapping[Preset, float] = field(default_factory=dict)
+    differs: str = ""
+
+    def config(self, preset: Preset) -> TrainingConfig[Any]:
+        """The whole configuration of a preset."""
+        if preset not in self.presets:
+            raise ValueError(
+                f"{self.name} has no preset {preset!r}; it has {', '.join(map(repr, self.presets))}."
+            )
+        return self.presets[preset]()

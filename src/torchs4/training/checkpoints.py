@@ -1,0 +1,124 @@
+"""Folders that hold a model and the state of its training: written whole, and checked when read.
+
+A folder `last` is replaced in three steps: the new one is written beside it, the old one steps aside, the new
+one takes its name. Whatever moment a kill picks, one whole folder is left, and `newest` finds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load, save
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from torch import Tensor
+
+_CHECKSUMS = "checksums.json"
+_TENSORS = "training.safetensors"
+_STATE = "training.json"
+
+
+def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a new folder and put it in the place of the old one, which stays as NAME.previous."""
+    new, previous = _beside(folder, "new"), _beside(folder, "previous")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    write(new)
+    checksums = {path.name: _digest(path) for path in sorted(new.iterdir())}
+    _write(new / _CHECKSUMS, json.dumps(checksums, indent=2).encode())
+    for path in new.iterdir():
+        _settle(path)
+    if folder.exists():
+        shutil.rmtree(previous, ignore_errors=True)
+        os.replace(folder, previous)
+    os.replace(new, folder)
+
+
+def newest(folder: Path) -> tuple[Path, list[Path]]:
+    """The newest whole version of a folder, and the damaged ones that were passed over."""
+    damaged: list[Path] = []
+    for candidate in (_beside(folder, "new"), folder, _beside(folder, "previous")):
+        # An unfinished new folder has no checksums yet: it is not damaged, just not there.
+        if not (candidate / _CHECKSUMS).is_file():
+            continue
+        if _is_whole(candidate):
+            return candidate, damaged
+        damaged.append(candidate)
+    names = ", ".join(str(path) for path in damaged)
+    raise ValueError(
+        f"There is no checkpoint to continue from in {folder.parent}"
+        + (f": {names} is damaged and there is none before it." if damaged else ".")
+    )
+
+
+def save_state(folder: Path, state: dict[str, Any]) -> None:
+    """Numbers, strings, lists and tensors of a nested state, without pickle."""
+    tensors: dict[str, Tensor] = {}
+    plain = _split_tensors(state, "", tensors)
+    _write(folder / _TENSORS, save(tensors))
+    _write(folder / _STATE, json.dumps(plain).encode())
+
+
+def load_state(folder: Path) -> dict[str, Any]:
+    """What `save_state` wrote."""
+    tensors = load((folder / _TENSORS).read_bytes())
+    state: dict[str, Any] = _join_tensors(json.loads((folder / _STATE).read_text()), tensors)
+    return state
+
+
+def _split_tensors(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        tensors[place] = value.detach().cpu().contiguous().clone()
+        return {"tensor": place}
+    if isinstance(value, dict):
+        # JSON has only strings as keys; optimisers number their parameters.
+        return {
+            "pairs": [[key, _split_tensors(item, f"{place}/{key}", tensors)] for key, item in value.items()]
+        }
+    if isinstance(value, list | tuple):
+        return [_split_tensors(item, f"{place}/{index}", tensors) for index, item in enumerate(value)]
+    return value
+
+
+def _join_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, dict):
+        if "tensor" in value:
+            return tensors[value["tensor"]]
+        return {key: _join_tensors(item, tensors) for key, item in value["pairs"]}
+    if isinstance(value, list):
+        return [_join_tensors(item, tensors) for item in value]
+    return value
+
+
+def _beside(folder: Path, suffix: str) -> Path:
+    return folder.with_name(f"{folder.name}.{suffix}")
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        checksums = json.loads((folder / _CHECKSUMS).read_text())
+        return all(_digest(folder / name) == digest for name, digest in checksums.items())
+    except (OSError, ValueError):
+        return False
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def _settle(path: Path) -> None:
+    """Wait until a file is on the disk, so that a power cut cannot empty it after its folder was renamed."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

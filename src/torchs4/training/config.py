@@ -1,0 +1,180 @@
+"""Everything that decides how a training run goes: data, model, optimiser, schedule, budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
+
+from torchs4.data.sequences import DataConfig
+from torchs4.layers import LSSLConfig, S4BlockConfig, S4Config, S4DConfig
+from torchs4.layers.block import Activation, Mixing
+from torchs4.layers.norms import NormKind
+from torchs4.layers.options import require_at_least, require_choice
+from torchs4.models import PairModel, SequenceModel
+from torchs4.models.pooling import PoolingKind
+
+if TYPE_CHECKING:
+    from torchs4.data.sequences import InputDescription
+
+LayerKind = Literal["s4", "s4d", "lssl"]
+ScheduleKind = Literal["cosine", "plateau", "steps", "constant"]
+Precision = Literal["float32", "bfloat16"]
+
+Data = TypeVar("Data", bound=DataConfig)
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The network.
+
+    Attributes:
+        layer: "s4", "s4d" or "lssl".
+        layers: how many blocks.
+        features: width of the network (H).
+        state_size: numbers that each feature remembers (N).
+        pre_norm: normalise the input of a block instead of its output.
+        dropout: share of values that training drops.
+        tied_dropout: drop whole features of a sequence instead of single positions.
+        mixing: "glu" or "linear", what mixes the features of a block.
+        bidirectional: read sequences from both ends; such a model cannot stream.
+        pooling: "mean" over positions or the "last" one.
+        min_step_size, max_step_size: the range in which Δ starts.
+    """
+
+    layer: LayerKind = "s4"
+    layers: int = 6
+    features: int = 256
+    state_size: int = 64
+    norm: NormKind = "layer"
+    pre_norm: bool = True
+    dropout: float = 0.0
+    tied_dropout: bool = False
+    activation: Activation = "gelu"
+    mixing: Mixing = "glu"
+    bidirectional: bool = False
+    pooling: PoolingKind = "mean"
+    min_step_size: float = 1e-3
+    max_step_size: float = 1e-1
+
+    def __post_init__(self) -> None:
+        require_choice("layer", self.layer, get_args(LayerKind))
+        if self.pooling == "none":
+            raise ValueError("pooling is 'none'; a classifier needs one prediction: choose 'mean' or 'last'.")
+        # Everything else is checked by the configurations that these options become.
+        self._block()
+
+    def build(self, description: InputDescription, classes: int) -> SequenceModel | PairModel:
+        """A model that reads such inputs."""
+        shared: dict[str, Any] = {
+            "output_size": classes,
+            "features": self.features,
+            "num_layers": self.layers,
+            "block": self._block(),
+            "pooling": self.pooling,
+            "vocabulary_size": description.size if description.kind == "tokens" else None,
+        }
+        if description.documents == 2:
+            return PairModel(**shared)
+        if description.kind == "values":
+            shared["input_features"] = description.size
+        return SequenceModel(**shared)
+
+    def _block(self) -> S4BlockConfig:
+        layer_config = {"s4": S4Config, "s4d": S4DConfig, "lssl": LSSLConfig}[self.layer]
+        return S4BlockConfig(
+            layer=layer_config(
+                state_size=self.state_size,
+                bidirectional=self.bidirectional,
+                min_step_size=self.min_step_size,
+                max_step_size=self.max_step_size,
+            ),
+            norm=self.norm,
+            pre_norm=self.pre_norm,
+            activation=self.activation,
+            dropout=self.dropout,
+            tied_dropout=self.tied_dropout,
+            mixing=self.mixing,
+        )
+
+
+@dataclass(frozen=True)
+class OptimizerOptions:
+    """AdamW and its schedule.
+
+    Attributes:
+        lr: learning rate of everything but the state-space parameters.
+        ssm_lr: highest learning rate of the state-space parameters, which have no weight decay.
+        batch_size: examples per step, over all processes.
+        accumulate: parts into which a step's batch is cut to save memory; the gradient stays the same.
+        clip: largest norm of the gradient; 0 does not clip.
+        schedule: "cosine" falls to zero along a cosine, "plateau" multiplies by `decay` when validation has
+            not improved for `patience` epochs, "steps" does so every `patience` epochs, "constant" stays.
+        warmup_steps: steps during which the rate grows linearly from zero.
+    """
+
+    lr: float = 0.01
+    ssm_lr: float = 1e-3
+    weight_decay: float = 0.05
+    batch_size: int = 50
+    accumulate: int = 1
+    clip: float = 0.0
+    schedule: ScheduleKind = "cosine"
+    warmup_steps: int = 0
+    decay: float = 0.2
+    patience: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "ssm_lr", "weight_decay", "clip", "warmup_steps", "decay"):
+            require_at_least(name, getattr(self, name), 0)
+        for name in ("batch_size", "accumulate", "patience"):
+            require_at_least(name, getattr(self, name), 1)
+        require_choice("schedule", self.schedule, get_args(ScheduleKind))
+        if self.accumulate > self.batch_size:
+            raise ValueError(
+                f"accumulate is {self.accumulate}, but a batch has only {self.batch_size} examples to cut up."
+            )
+
+
+@dataclass(frozen=True)
+class BudgetOptions:
+    """How long to train, and how often to look.
+
+    Attributes:
+        epochs: passes over the training data.
+        max_steps: end after so many steps even so; 0 does not. The schedule is made for the steps that are
+            taken.
+        validation_examples: of the validation split, measured after each epoch; 0 takes all of them.
+        evaluate_every: also measure on validation after so many steps; 0 only after each epoch.
+    """
+
+    epochs: int = 10
+    max_steps: int = 0
+    validation_examples: int = 0
+    evaluate_every: int = 0
+
+    def __post_init__(self) -> None:
+        require_at_least("epochs", self.epochs, 1)
+        for name in ("max_steps", "validation_examples", "evaluate_every"):
+            require_at_least(name, getattr(self, name), 0)
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Generic[Data]):
+    """A whole training run.
+
+    Attributes:
+        seed: of the starting weights, of the order of the examples and of everything random about them.
+        precision: "float32", or "bfloat16" for the mixing layers; state spaces always run in full
+            precision.
+    """
+
+    data: Data
+    model: ModelOptions = field(default_factory=ModelOptions)
+    optim: OptimizerOptions = field(default_factory=OptimizerOptions)
+    budget: BudgetOptions = field(default_factory=BudgetOptions)
+    seed: int = 0
+    precision: Precision = "float32"
+
+    def __post_init__(self) -> None:
+        require_at_least("seed", self.seed, 0)
+        require_choice("precision", self.precision, get_args(Precision))

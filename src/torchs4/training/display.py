@@ -1,0 +1,103 @@
+"""What a training run shows: a live line in a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torchs4.training.loop import StepReport
+
+# Seconds between lines where nothing can be redrawn.
+_LINE_EVERY = 20.0
+
+
+class Display:
+    """Shows how a run goes. `quiet` shows nothing: only one of several processes should speak."""
+
+    def __init__(self, console: Console | None = None, quiet: bool = False) -> None:
+        self.console = console or Console(highlight=False)
+        self._quiet = quiet
+        self._live: Progress | None = None
+        self._task: TaskID | None = None
+        self._last_line = 0.0
+
+    def __enter__(self) -> Display:
+        if not self._quiet and self.console.is_terminal:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                TextColumn("{task.fields[figures]}"),
+                TimeRemainingColumn(),
+            )
+            self._live = Progress(*columns, console=self.console, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if not self._quiet:
+            self.console.print(text)
+
+    def step(self, report: StepReport) -> None:
+        """A training step was taken."""
+        if self._quiet:
+            return
+        figures = f"loss {report.loss:.3f}  {report.accuracy:.1%}  {report.examples_per_second:,.0f}/s"
+        if self._live is not None:
+            if self._task is None:
+                self._task = self._live.add_task("", total=report.total_steps, figures="")
+            self._live.update(
+                self._task,
+                description=f"epoch {report.epoch}/{report.epochs}",
+                completed=report.step,
+                figures=figures,
+            )
+            return
+        now = time.monotonic()
+        if now - self._last_line >= _LINE_EVERY:
+            self._last_line = now
+            left = _duration(report.seconds_left)
+            self.say(
+                f"epoch {report.epoch}/{report.epochs}  step {report.step}/{report.total_steps}  {figures}  "
+                f"{left} left"
+            )
+
+    def measured(self, record: dict[str, Any], is_best: bool) -> None:
+        """The model was measured on validation examples."""
+        text = (
+            f"epoch {record['epoch']:>3}  step {record['step']:>6}  "
+            f"training loss {record['train_loss']:.3f} ({record['train_accuracy']:.1%})  "
+            f"validation loss {record['validation_loss']:.3f} ({record['validation_accuracy']:.1%})"
+            f"  {_duration(record['seconds'])}"
+        )
+        self.say(text + ("  best so far" if is_best else ""))
+
+    def counting(self, text: str) -> Callable[[int, int], None]:
+        """A bar for something that takes a while; call it with how much is done, and of how much."""
+        if self._live is None:
+            return lambda done, total: None
+        live = self._live
+        task = live.add_task(text, total=None, figures="")
+
+        def update(done: int, total: int) -> None:
+            live.update(task, completed=done, total=total, visible=done < total)
+
+        return update
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"

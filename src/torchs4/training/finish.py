@@ -1,0 +1,81 @@
+"""What a run leaves behind when it is over: the best model's accuracy on test data, and pictures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchs4 import plots
+from torchs4.layers import SSMLayer
+from torchs4.models import load_model
+from torchs4.training.checkpoints import newest
+from torchs4.training.evaluation import evaluate
+from torchs4.training.provenance import peak_memory_mb, provenance
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from torchs4.data.sequences import SequenceData
+    from torchs4.training.display import Display
+    from torchs4.training.loop import Trainer
+    from torchs4.training.run_folder import RunFolder
+
+# Kernels in a picture: as many as fit side by side.
+_SHOWN = 8
+
+
+def finish(trainer: Trainer) -> dict[str, Any]:
+    """Measure the best model on the test split, once; write summary.json and the pictures."""
+    folder, data, progress = trainer.folder, trainer.data, trainer.progress
+    place, _ = newest(folder.best)
+    model = load_model(place).to(trainer.accelerator.device)
+    score = evaluate(
+        model,
+        data.test,
+        trainer.config.optim.batch_size,
+        accelerator=trainer.accelerator,
+        progress=trainer.display.counting("measuring on test examples"),
+    )
+    summary = {
+        "name": folder.name(),
+        "test_accuracy": score.accuracy,
+        "test_loss": score.loss,
+        "test_examples": score.examples,
+        "best_validation_accuracy": progress.best_accuracy,
+        "best_epoch": progress.best_epoch,
+        "epochs": progress.epoch,
+        "steps": progress.step,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "training_seconds": round(progress.seconds, 1),
+        "input_wait_share": progress.waited / max(progress.seconds, 1e-9),
+        "peak_memory_mb": peak_memory_mb(),
+        "processes": trainer.share.processes,
+        **provenance(),
+    }
+    if trainer.accelerator.is_main_process:
+        draw(folder, model, data)
+        folder.write_summary(summary)
+    return summary
+
+
+def draw(folder: RunFolder, model: nn.Module, data: SequenceData) -> None:
+    """Write curves.png and kernels.png."""
+    plots.plot_curves({folder.path.name: folder.metrics()}).savefig(folder.curves, dpi=120)
+    layers = [module for module in model.modules() if isinstance(module, SSMLayer)]
+    with torch.no_grad():
+        kernels = {
+            title: layer.kernel(data.input.length)[0, :_SHOWN].cpu()
+            for title, layer in (("first layer", layers[0]), ("last layer", layers[-1]))
+        }
+    plots.plot_layers(kernels, data.input.image).savefig(folder.kernels, dpi=120)
+
+
+def report(summary: dict[str, Any], folder: RunFolder, display: Display) -> None:
+    """Say how it went."""
+    display.say(
+        f"Test accuracy {summary['test_accuracy']:.2%} on {summary['test_examples']:,} examples (best epoch "
+        f"{summary['best_epoch']}, validation {summary['best_validation_accuracy']:.2%}), "
+        f"{summary['parameters']:,} parameters, {summary['training_seconds'] / 60:.1f} minutes.\n"
+        f"Everything is in {folder.path}: summary.json, curves.png, kernels.png, best/ …"
+    )

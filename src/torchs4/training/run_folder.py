@@ -1,0 +1,136 @@
+"""The folder that a training run leaves behind: everything in it can be read by a person."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchs4 import data
+from torchs4.training.config import BudgetOptions, ModelOptions, OptimizerOptions, TrainingConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SECTIONS = {"model": ModelOptions, "optim": OptimizerOptions, "budget": BudgetOptions}
+
+
+class RunFolder:
+    """Names and contents of a run's files."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.best = self.path / "best"
+        self.last = self.path / "last"
+        self.curves = self.path / "curves.png"
+        self.kernels = self.path / "kernels.png"
+        self._config = self.path / "config.json"
+        self._metrics = self.path / "metrics.jsonl"
+        self._summary = self.path / "summary.json"
+
+    def start(self, name: str, config: TrainingConfig[Any]) -> None:
+        """Make the folder and write config.json; a folder with something in it is refused."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise ValueError(
+                f"{self.path} is there already. Choose another folder with --run, or continue that run with "
+                f"`s4 train --resume {self.path}`."
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        _write(self._config, {"name": name, **_to_plain(config)})
+
+    def name(self) -> str:
+        """Which recipe and preset the run follows."""
+        name: str = self._read_config()["name"]
+        return name
+
+    def config(self) -> TrainingConfig[Any]:
+        """What config.json says."""
+        plain = self._read_config()
+        plain.pop("name")
+        try:
+            kinds = {cls.__name__: cls for cls in data.CONFIGS}
+            section = dict(plain["data"])
+            values: dict[str, Any] = {"data": kinds[section.pop("kind")](**section)}
+            for key, cls in _SECTIONS.items():
+                values[key] = cls(**plain[key])
+            return TrainingConfig(seed=plain["seed"], precision=plain["precision"], **values)
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"{self._config} does not describe a run that this version of torchs4 knows ({error})."
+            ) from error
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl."""
+        if not self._metrics.is_file():
+            return []
+        lines = self._metrics.read_text(encoding="utf-8").splitlines()
+        records = []
+        for number, line in enumerate(lines):
+            try:
+                records.append(json.loads(line))
+            except ValueError as error:
+                # A kill may cut the last line short; what it said is measured again.
+                if number < len(lines) - 1:
+                    raise ValueError(f"{self._metrics}, line {number + 1} is damaged ({error}).") from error
+        return records
+
+    def add_metrics(self, record: dict[str, Any]) -> None:
+        """Append a line to metrics.jsonl."""
+        with self._metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def keep_metrics(self, count: int) -> list[dict[str, Any]]:
+        """Forget what was measured after the checkpoint that the run continues from."""
+        records = self.metrics()[:count]
+        _write_text(self._metrics, "".join(json.dumps(record) + "\n" for record in records))
+        return records
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Write summary.json, which also says that the run is complete."""
+        _write(self._summary, summary)
+
+    def summary(self) -> dict[str, Any] | None:
+        """What summary.json says, or None while the run is not complete."""
+        if not self._summary.is_file():
+            return None
+        summary: dict[str, Any] = json.loads(self._summary.read_text(encoding="utf-8"))
+        return summary
+
+    def _read_config(self) -> dict[str, Any]:
+        if not self._config.is_file():
+            raise ValueError(
+                f"{self.path} is not a run: it holds no config.json. Pass a folder of `s4 train`."
+            )
+        try:
+            config: dict[str, Any] = json.loads(self._config.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{self._config} is not readable JSON ({error}).") from error
+        return config
+
+
+def free_folder(parent: Path, name: str) -> Path:
+    """A folder below the parent that nobody has used: name, name-2, name-3 …"""
+    taken: Iterable[str] = {path.name for path in parent.iterdir()} if parent.is_dir() else ()
+    number, candidate = 1, name
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}-{number}"
+    return parent / candidate
+
+
+def _to_plain(config: TrainingConfig[Any]) -> dict[str, Any]:
+    plain = dataclasses.asdict(config)
+    plain["data"] = {"kind": type(config.data).__name__, **plain["data"]}
+    return plain
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    _write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def _write_text(path: Path, text: str) -> None:
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_text(text, encoding="utf-8")
+    os.replace(new, path)

@@ -1,0 +1,51 @@
+"""How learning rates change over a run: a factor for every step, from nothing but what a checkpoint holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchs4.training.config import OptimizerOptions
+
+
+@dataclass
+class Schedule:
+    """The factor by which every group's own learning rate is multiplied.
+
+    reduced: how often a plateau has reduced it. best, waited: best validation accuracy, and epochs since.
+    """
+
+    options: OptimizerOptions
+    total_steps: int
+    steps_per_epoch: int
+    reduced: int = 0
+    best: float = -math.inf
+    waited: int = 0
+
+    def factor(self, step: int) -> float:
+        """For the step of that number, counted from 0."""
+        options = self.options
+        warmup = options.warmup_steps
+        if step < warmup:
+            return (step + 1) / warmup
+        match options.schedule:
+            case "constant":
+                return 1.0
+            case "plateau":
+                return options.decay**self.reduced
+            case "steps":
+                return options.decay ** (step // self.steps_per_epoch // options.patience)
+            case "cosine":
+                progress = (step - warmup) / max(1, self.total_steps - warmup)
+                return 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+
+    def after_epoch(self, accuracy: float) -> None:
+        """Tell it how an epoch went."""
+        if accuracy > self.best:
+            self.best, self.waited = accuracy, 0
+            return
+        self.waited += 1
+        if self.options.schedule == "plateau" and self.waited > self.options.patience:
+            self.reduced, self.waited = self.reduced + 1, 0

@@ -1,0 +1,203 @@
+"""A run that was interrupted ends with the same weights, bit for bit, as one that was not."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from rich.console import Console
+
+from torchs4.data import BundledDigits
+from torchs4.models import load_model
+from torchs4.training.checkpoints import load_state
+from torchs4.training.config import BudgetOptions, ModelOptions, OptimizerOptions, TrainingConfig
+from torchs4.training.display import Display
+from torchs4.training.finish import finish
+from torchs4.training.loop import Trainer, TrainingDivergedError, TrainingInterrupted
+from torchs4.training.run_folder import RunFolder
+
+STEPS = 7
+
+
+def small_config(**changes: Any) -> TrainingConfig[BundledDigits]:
+    values: dict[str, Any] = {
+        "data": BundledDigits(cut_short=0.5),
+        "model": ModelOptions(layers=1, features=4, state_size=4, norm="batch", dropout=0.2),
+        "optim": OptimizerOptions(lr=0.01, batch_size=12, accumulate=2, warmup_steps=2),
+        "budget": BudgetOptions(epochs=3, max_steps=STEPS, validation_examples=20),
+    }
+    return TrainingConfig(**{**values, **changes})
+
+
+@pytest.fixture(scope="module")
+def cheap_config() -> TrainingConfig[BundledDigits]:
+    return small_config()
+
+
+def make_trainer(
+    folder: Path, config: TrainingConfig[BundledDigits], resume: bool = False, digits: int = 36
+) -> Trainer:
+    run = RunFolder(folder)
+    if not resume:
+        run.start("digits (test)", config)
+    data = config.data.load(Path("nowhere"))
+    data = type(data)(data.input, data.classes, _First(data.train, digits), data.validation, data.test)
+    trainer = Trainer(config, data, run, Display(Console(quiet=True)), Accelerator(cpu=True), math.inf)
+    if resume:
+        trainer.resume()
+    return trainer
+
+
+class _First:
+    """The first examples of a split."""
+
+    def __init__(self, split: Any, count: int) -> None:
+        self.split, self.count = split, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def batch(self, rows: Any, generator: torch.Generator | None = None) -> Any:
+        return self.split.batch(rows, generator)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_model(folder).state_dict()
+
+
+def assert_equal_runs(one: Path, other: Path) -> None:
+    for name in ("last", "best"):
+        for key, tensor in weights(one / name).items():
+            assert torch.equal(tensor, weights(other / name)[key]), f"{name}: {key}"
+    states = [load_state(path / "last") for path in (one, other)]
+    assert torch.equal(states[0]["random_states"][0], states[1]["random_states"][0])
+    records = [RunFolder(path).metrics() for path in (one, other)]
+    timed = {"seconds", "input_wait_seconds", "memory_mb"}
+    assert [{k: v for k, v in r.items() if k not in timed} for r in records[0]] == [
+        {k: v for k, v in r.items() if k not in timed} for r in records[1]
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory, cheap_config: Any) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    make_trainer(folder, cheap_config).run()
+    return folder
+
+
+@pytest.mark.parametrize("stop_after", range(1, STEPS))
+def test_an_interrupted_run_ends_like_one_that_was_not(
+    whole_run: Path, cheap_config: Any, tmp_path: Path, stop_after: int
+) -> None:
+    folder = tmp_path / "run"
+    trainer = make_trainer(folder, cheap_config)
+    step, calls = trainer._step, itertools.count(1)
+
+    def stopping_step(*arguments: Any) -> Any:
+        result = step(*arguments)
+        if next(calls) == stop_after:
+            trainer._stop_asked = True
+        return result
+
+    trainer._step = stopping_step  # type: ignore[method-assign]
+    with pytest.raises(TrainingInterrupted):
+        trainer.run()
+    resumed = make_trainer(folder, cheap_config, resume=True)
+    assert resumed.progress.step == stop_after
+    resumed.run()
+    assert_equal_runs(whole_run, folder)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(
+    whole_run: Path, cheap_config: Any, tmp_path: Path
+) -> None:
+    make_trainer(tmp_path / "again", cheap_config).run()
+    assert_equal_runs(whole_run, tmp_path / "again")
+    other = type(cheap_config)(**{**vars(cheap_config), "seed": 1})
+    make_trainer(tmp_path / "other", other).run()
+    assert any(
+        not torch.equal(tensor, weights(whole_run / "last")[key])
+        for key, tensor in weights(tmp_path / "other" / "last").items()
+    )
+
+
+def test_accumulation_does_not_change_the_gradient(tmp_path: Path) -> None:
+    results = []
+    for parts in (1, 3):
+        config = small_config(
+            # Neither dropout nor batch statistics, which depend on how a batch is cut.
+            model=ModelOptions(layers=1, features=4, state_size=4),
+            optim=OptimizerOptions(lr=0.01, batch_size=12, accumulate=parts),
+            budget=BudgetOptions(epochs=1, max_steps=1, validation_examples=10),
+        )
+        make_trainer(tmp_path / str(parts), config).run()
+        results.append(weights(tmp_path / str(parts) / "last"))
+    for key, tensor in results[0].items():
+        torch.testing.assert_close(tensor, results[1][key], rtol=1e-4, atol=1e-6)
+
+
+def test_a_loss_that_is_no_number_stops_before_the_weights_change(tmp_path: Path, cheap_config: Any) -> None:
+    trainer = make_trainer(tmp_path / "run", cheap_config)
+    trainer._step(next(_batches(trainer)), range(12))
+    trainer.save()
+    good = {key: tensor.clone() for key, tensor in trainer.bare_model.state_dict().items()}
+    batch = next(_batches(trainer))
+    batch.x[0, 0] = math.nan
+    with pytest.raises(TrainingDivergedError, match=r"epoch 1, step 1: the loss is nan.*smaller --optim.lr"):
+        trainer._step(batch, range(12))
+    parameters = dict(trainer.bare_model.named_parameters())
+    assert all(torch.equal(parameters[name], good[name]) for name in parameters)
+    assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "run" / "last").values())
+
+
+def _batches(trainer: Trainer) -> Any:
+    rows = torch.arange(12).numpy()
+    while True:
+        yield trainer.data.train.batch(rows, torch.Generator().manual_seed(0))
+
+
+def test_a_damaged_checkpoint_is_passed_over(whole_run: Path, cheap_config: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    trainer = make_trainer(folder, cheap_config)
+    trainer.checkpoint_seconds = 0.0
+    trainer.run()
+    damaged = folder / "last" / "model.safetensors"
+    content = bytearray(damaged.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+    resumed = make_trainer(folder, cheap_config, resume=True)
+    assert resumed.progress.step < STEPS
+    resumed.run()
+    assert_equal_runs(whole_run, folder)
+
+
+def test_a_finished_run_can_be_read_by_a_person(tmp_path: Path, cheap_config: Any) -> None:
+    trainer = make_trainer(tmp_path / "run", cheap_config)
+    data = trainer.data
+    trainer.data = type(data)(data.input, data.classes, data.train, data.validation, _First(data.test, 30))
+    trainer.run()
+    summary = finish(trainer)
+    written = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert written == json.loads(json.dumps(summary))
+    assert written["test_examples"] == 30
+    assert written["steps"] == STEPS
+    assert 0 <= written["input_wait_share"] < 1
+    assert {"command", "commit", "machine", "versions", "date"} <= set(written)
+    records = RunFolder(tmp_path / "run").metrics()
+    assert written["best_validation_accuracy"] == max(record["validation_accuracy"] for record in records)
+    assert [record["step"] for record in records] == [3, 6, 7]
+    for name in ("curves.png", "kernels.png"):
+        assert (tmp_path / "run" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_another_number_of_processes_cannot_continue_a_run(whole_run: Path, cheap_config: Any) -> None:
+    trainer = make_trainer(whole_run, cheap_config, resume=True)
+    trainer.share = trainer.share._replace(processes=2)
+    with pytest.raises(ValueError, match="trained by 1 processes, this is 2"):
+        trainer.resume()
