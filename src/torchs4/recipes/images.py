@@ -56,7 +56,7 @@ def mnist_cpu(permutation: str) -> TrainingConfig[MNIST]:
         data=MNIST(permutation=permutation),  # type: ignore[arg-type]
         model=ModelOptions(layers=4, features=96, state_size=32, norm="batch", dropout=0.05),
         optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=50, warmup_steps=500),
-        budget=BudgetOptions(epochs=10),
+        budget=BudgetOptions(epochs=10, evaluate_every=250, validation_examples=1000),
     )
 
 
@@ -107,7 +107,7 @@ def cifar_cpu(grey: bool) -> TrainingConfig[CIFAR10]:
             layers=4, features=128, state_size=32, norm="batch", dropout=0.05, bidirectional=True
         ),
         optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=50, warmup_steps=500),
-        budget=BudgetOptions(epochs=8, validation_examples=2000),
+        budget=BudgetOptions(epochs=8, evaluate_every=250, validation_examples=1000),
     )
 
 

@@ -32,7 +32,7 @@ def listops_cpu() -> TrainingConfig[ListOps]:
         data=ListOps(),
         model=ModelOptions(layers=4, features=96, state_size=16, norm="batch", bidirectional=True),
         optim=OptimizerOptions(lr=0.006, ssm_lr=0.003, weight_decay=0.05, batch_size=32, warmup_steps=300),
-        budget=BudgetOptions(epochs=3, evaluate_every=500, validation_examples=1000),
+        budget=BudgetOptions(epochs=3, evaluate_every=250, validation_examples=1000),
     )
 
 
@@ -61,7 +61,7 @@ def text_cpu() -> TrainingConfig[IMDB]:
             layers=4, features=96, state_size=16, norm="batch", dropout=0.1, bidirectional=True
         ),
         optim=OptimizerOptions(lr=0.006, ssm_lr=0.003, weight_decay=0.05, batch_size=32, warmup_steps=300),
-        budget=BudgetOptions(epochs=8, evaluate_every=350, validation_examples=1000),
+        budget=BudgetOptions(epochs=8, evaluate_every=200, validation_examples=1000),
     )
 
 
@@ -88,7 +88,7 @@ def retrieval_cpu() -> TrainingConfig[Retrieval]:
         data=Retrieval(max_length=1000),
         model=ModelOptions(layers=4, features=96, state_size=16, norm="batch", bidirectional=True),
         optim=OptimizerOptions(lr=0.006, ssm_lr=0.003, weight_decay=0.05, batch_size=32, warmup_steps=300),
-        budget=BudgetOptions(epochs=1, evaluate_every=500, validation_examples=1000),
+        budget=BudgetOptions(epochs=1, evaluate_every=250, validation_examples=1000),
     )
 
 
@@ -115,7 +115,7 @@ def pathfinder_cpu() -> TrainingConfig[Pathfinder]:
         data=Pathfinder(size=32),
         model=ModelOptions(layers=4, features=96, state_size=32, norm="batch", bidirectional=True),
         optim=OptimizerOptions(lr=0.006, ssm_lr=0.003, weight_decay=0.03, batch_size=50, warmup_steps=300),
-        budget=BudgetOptions(epochs=3, evaluate_every=500, validation_examples=2000),
+        budget=BudgetOptions(epochs=3, evaluate_every=250, validation_examples=1000),
     )
 
 

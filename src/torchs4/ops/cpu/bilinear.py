@@ -45,6 +45,11 @@ def bilinear_backward(
 
 
 @compiled()
+def _rows(R, n):
+    return np.empty((R, n), dtype=np.complex128)
+
+
+@compiled()
 def _pair_sum(x, y):
     """A sum over all modes from the stored half of them."""
     total = 0.0
@@ -116,7 +121,7 @@ def _forward(A, P, Q, B, dt, decay, p, q, b):
     R, H, n = P.shape
     for h in prange(H):
         E = np.empty(n, dtype=np.complex128)
-        EP, QE, corrected = np.empty_like(P[:, h]), np.empty_like(P[:, h]), np.empty_like(P[:, h])
+        EP, QE, corrected = _rows(R, n), _rows(R, n), _rows(R, n)
         W, inverse, QEB = np.empty((R, R)), np.empty((R, R)), np.empty(R)
         _discretize(A, P, Q, B, dt, h, E, EP, QE, corrected, W, inverse, QEB)
         for k in range(n):
@@ -134,8 +139,8 @@ def _backward(decay_grad, p_grad, q_grad, b_grad, A, P, Q, B, dt, A_grad, P_grad
     R, H, n = P.shape
     for h in prange(H):
         E, E_grad = np.empty(n, dtype=np.complex128), np.empty(n, dtype=np.complex128)
-        EP, QE, corrected = np.empty_like(P[:, h]), np.empty_like(P[:, h]), np.empty_like(P[:, h])
-        QE_grad, corrected_grad = np.empty_like(P[:, h]), np.empty_like(P[:, h])
+        EP, QE, corrected = _rows(R, n), _rows(R, n), _rows(R, n)
+        QE_grad, corrected_grad = _rows(R, n), _rows(R, n)
         W, inverse, QEB = np.empty((R, R)), np.empty((R, R)), np.empty(R)
         inverse_grad, W_grad = np.empty((R, R)), np.empty((R, R))
         _discretize(A, P, Q, B, dt, h, E, EP, QE, corrected, W, inverse, QEB)

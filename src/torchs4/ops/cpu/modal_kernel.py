@@ -206,6 +206,17 @@ def _prepare(decay, p, q, b, h, turn, columns, readers, fine_rows):
 
 
 @compiled()
+def _reversed(turn):
+    """The turn as it acts on rows: conjugate."""
+    backwards = np.empty((2, turn.shape[1]))
+    # One by one: assigning slices would compile messages about shapes, which takes seconds.
+    for k in range(turn.shape[1]):
+        backwards[0, k] = turn[0, k]
+        backwards[1, k] = -turn[1, k]
+    return backwards
+
+
+@compiled()
 def _fill_jump(jump, turn, fine):
     """conj(a^T): the coarse step of a diagonal system, as it acts on rows."""
     for k in range(turn.shape[1]):
@@ -230,9 +241,7 @@ def _fill_transition(G, fine, turn, jump, columns, readers, turned, read):
     """G = Ā^T, given conj(a^T). Keeps -a^(T-1-s) p in turned[r, s] and q Ā^s in read[r, s]."""
     half = turn.shape[1]
     width = 2 * half
-    backwards = np.empty_like(turn)
-    backwards[0] = turn[0]
-    backwards[1] = -turn[1]
+    backwards = _reversed(turn)
     G[:] = 0.0
     for r in range(columns.shape[0]):
         for k in range(width):
@@ -267,9 +276,7 @@ def _transition_backward(
     """The adjoint of `_fill_transition`; `transposed` and `grads` are room to work in."""
     half = turn.shape[1]
     width = 2 * half
-    backwards, backwards_grad = np.empty_like(turn), np.zeros_like(turn)
-    backwards[0] = turn[0]
-    backwards[1] = -turn[1]
+    backwards, backwards_grad = _reversed(turn), np.zeros((2, half))
     _transpose(transposed, G_grad, width, width)
     for r in range(columns.shape[0]):
         grads[:] = 0.0
