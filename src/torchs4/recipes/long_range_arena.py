@@ -58,7 +58,13 @@ def text_cpu() -> TrainingConfig[IMDB]:
     return TrainingConfig(
         data=IMDB(max_length=2048),
         model=ModelOptions(
-            layers=4, features=96, state_size=16, norm="batch", dropout=0.1, bidirectional=True
+            layers=4,
+            features=96,
+            state_size=16,
+            norm="batch",
+            dropout=0.1,
+            tied_dropout=True,
+            bidirectional=True,
         ),
         optim=OptimizerOptions(lr=0.006, ssm_lr=0.003, weight_decay=0.05, batch_size=32, warmup_steps=300),
         budget=BudgetOptions(epochs=8, evaluate_every=200, validation_examples=1000),

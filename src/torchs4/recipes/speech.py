@@ -28,7 +28,7 @@ def raw_modern() -> TrainingConfig[SpeechCommands]:
 def raw_cpu() -> TrainingConfig[SpeechCommands]:
     return TrainingConfig(
         data=SpeechCommands(form="raw", version="0.01", split="official"),
-        model=ModelOptions(layers=4, features=64, state_size=32, norm="batch", dropout=0.05),
+        model=ModelOptions(layers=4, features=64, state_size=32, norm="batch"),
         optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=16, warmup_steps=200),
         budget=BudgetOptions(epochs=12),
     )
@@ -58,7 +58,13 @@ def mfcc_cpu() -> TrainingConfig[SpeechCommands]:
     return TrainingConfig(
         data=SpeechCommands(form="mfcc", version="0.01", split="official"),
         model=ModelOptions(
-            layers=4, features=96, state_size=32, norm="batch", dropout=0.1, bidirectional=True
+            layers=4,
+            features=96,
+            state_size=32,
+            norm="batch",
+            dropout=0.1,
+            tied_dropout=True,
+            bidirectional=True,
         ),
         optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=25, warmup_steps=200),
         budget=BudgetOptions(epochs=30),
