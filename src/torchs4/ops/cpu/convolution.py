@@ -145,39 +145,42 @@ def _close(re, im, table, size, radix):
 
 
 @compiled()
-def _middle_forward(re, im, radices, table, starts, stage, first, block):
-    """Stages from `stage` up to the one before the last, on one block.
-
-    A block that exceeds the first-level cache is finished one sub-block at a time.
-    """
-    last = radices.shape[0] - 1
-    if stage >= last:
-        return
-    _forward_stage(re, im, table, starts[stage], first, block, radices[stage])
-    inner = block // radices[stage]
-    for index in range(radices[stage]):
-        sub = first + index * inner
-        size = inner
-        for s in range(stage + 1, last):
-            for start in range(sub, sub + inner, size):
-                _forward_stage(re, im, table, starts[s], start, size, radices[s])
-            size //= radices[s]
+def _inner_size(radices, block):
+    """The rows that are left to a sub-block after the second stage, if there is one before the last."""
+    return block // radices[1] if radices.shape[0] > 2 else block
 
 
 @compiled()
-def _middle_inverse(re, im, radices, table, starts, stage, first, block):
+def _outer_forward(re, im, radices, table, starts, first, block):
+    """The second stage, which spans a block."""
+    if radices.shape[0] > 2:
+        _forward_stage(re, im, table, starts[1], first, block, radices[1])
+
+
+@compiled()
+def _outer_inverse(re, im, radices, table, starts, first, block):
+    if radices.shape[0] > 2:
+        _inverse_stage(re, im, table, starts[1], first, block, radices[1])
+
+
+@compiled()
+def _inner_forward(re, im, radices, table, starts, first, block):
+    """Stages from the third up to the one before the last, on one sub-block, which fits a fast cache."""
+    size = block
+    for stage in range(2, radices.shape[0] - 1):
+        for start in range(first, first + block, size):
+            _forward_stage(re, im, table, starts[stage], start, size, radices[stage])
+        size //= radices[stage]
+
+
+@compiled()
+def _inner_inverse(re, im, radices, table, starts, first, block):
     last = radices.shape[0] - 1
-    if stage >= last:
-        return
-    inner = block // radices[stage]
-    for index in range(radices[stage]):
-        sub = first + index * inner
-        size = radices[last]
-        for s in range(last - 1, stage, -1):
-            size *= radices[s]
-            for start in range(sub, sub + inner, size):
-                _inverse_stage(re, im, table, starts[s], start, size, radices[s])
-    _inverse_stage(re, im, table, starts[stage], first, block, radices[stage])
+    size = radices[last]
+    for stage in range(last - 1, 1, -1):
+        size *= radices[stage]
+        for start in range(first, first + block, size):
+            _inverse_stage(re, im, table, starts[stage], start, size, radices[stage])
 
 
 @compiled()
@@ -198,8 +201,11 @@ def _transform_kernel(re, im, size, radices, table, starts, both_ends):
         _open(re, im, table, size, radices[0])
     block = size // radices[0]
     radix = radices[radices.shape[0] - 1]
+    inner = _inner_size(radices, block)
     for first in range(0, size, block):
-        _middle_forward(re, im, radices, table, starts, 1, first, block)
+        _outer_forward(re, im, radices, table, starts, first, block)
+        for sub in range(first, first + block, inner):
+            _inner_forward(re, im, radices, table, starts, sub, inner)
     for row in range(0, size, radix):
         if radix == 8:
             _last_8(re, im, table, row * LANES, LANES, 0)
@@ -272,6 +278,7 @@ def _forward(u, kernel, backward, both_ends, skip, y, size, radices, table, star
     B, _, H = u.shape
     groups = (H + LANES - 1) // LANES
     block = size // radices[0]
+    inner = _inner_size(radices, block)
     radix = radices[radices.shape[0] - 1]
     for task in prange(tasks):
         re, im = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
@@ -284,9 +291,12 @@ def _forward(u, kernel, backward, both_ends, skip, y, size, radices, table, star
                 _load_pair(re, im, u, b, feature, size // 2)
                 _open(re, im, table, size, radices[0])
                 for first in range(0, size, block):
-                    _middle_forward(re, im, radices, table, starts, 1, first, block)
-                    _apply_filter(re, im, fre, fim, first, block, radix)
-                    _middle_inverse(re, im, radices, table, starts, 1, first, block)
+                    _outer_forward(re, im, radices, table, starts, first, block)
+                    for sub in range(first, first + block, inner):
+                        _inner_forward(re, im, radices, table, starts, sub, inner)
+                        _apply_filter(re, im, fre, fim, sub, inner, radix)
+                        _inner_inverse(re, im, radices, table, starts, sub, inner)
+                    _outer_inverse(re, im, radices, table, starts, first, block)
                 _close(re, im, table, size, radices[0])
                 _store_pair(re, im, y, b, feature)
 
@@ -311,6 +321,7 @@ def _backward(
     B, length, H = u.shape
     groups = (H + LANES - 1) // LANES
     block = size // radices[0]
+    inner = _inner_size(radices, block)
     radix = radices[radices.shape[0] - 1]
     for task in prange(tasks):
         re, im = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
@@ -329,14 +340,18 @@ def _backward(
                 _open(re, im, table, size, radices[0])
                 _open(gre, gim, table, size, radices[0])
                 for first in range(0, size, block):
-                    _middle_forward(re, im, radices, table, starts, 1, first, block)
-                    _middle_forward(gre, gim, radices, table, starts, 1, first, block)
-                    for row in range(first, first + block, radix):
-                        if radix == 8:
-                            _adjoint_8(re, im, gre, gim, fre, fim, sre, sim, row * LANES)
-                        else:
-                            _adjoint_4(re, im, gre, gim, fre, fim, sre, sim, row * LANES)
-                    _middle_inverse(gre, gim, radices, table, starts, 1, first, block)
+                    _outer_forward(re, im, radices, table, starts, first, block)
+                    _outer_forward(gre, gim, radices, table, starts, first, block)
+                    for sub in range(first, first + block, inner):
+                        _inner_forward(re, im, radices, table, starts, sub, inner)
+                        _inner_forward(gre, gim, radices, table, starts, sub, inner)
+                        for row in range(sub, sub + inner, radix):
+                            if radix == 8:
+                                _adjoint_8(re, im, gre, gim, fre, fim, sre, sim, row * LANES)
+                            else:
+                                _adjoint_4(re, im, gre, gim, fre, fim, sre, sim, row * LANES)
+                        _inner_inverse(gre, gim, radices, table, starts, sub, inner)
+                    _outer_inverse(gre, gim, radices, table, starts, first, block)
                 _close(gre, gim, table, size, radices[0])
                 _store_pair(gre, gim, u_grad, b, feature)
             # The sums' inverse transform has the kernel's gradient as its real part.
@@ -346,7 +361,9 @@ def _backward(
                 else:
                     _first_4(sre, sim, table, row * LANES, LANES, 0)
             for first in range(0, size, block):
-                _middle_inverse(sre, sim, radices, table, starts, 1, first, block)
+                for sub in range(first, first + block, inner):
+                    _inner_inverse(sre, sim, radices, table, starts, sub, inner)
+                _outer_inverse(sre, sim, radices, table, starts, first, block)
             _inverse_stage(sre, sim, table, 0, 0, size, radices[0])
             scale = sre.dtype.type(1.0 / size)
             for lane in range(min(LANES, H - feature)):
