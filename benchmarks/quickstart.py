@@ -21,7 +21,7 @@ def main() -> None:
     for seed in range(3):
         with tempfile.TemporaryDirectory() as folder:
             run = Path(folder) / "run"
-            cli.main(["train", "digits", "--seed", str(seed), "--run", str(run)])
+            cli.main(["train", "digits", "--seed", str(seed), "--output", str(run)])
             summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
         names = ("test_accuracy", "best_validation_accuracy", "training_seconds", "input_wait_share")
         results[f"seed{seed}"] = {name: summary[name] for name in names}

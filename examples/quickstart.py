@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
     options, rest = parser.parse_known_args(arguments)
     output = options.output or free_folder(Path("runs"), "quickstart")
     console.print("The first steps ever on a machine compile the operators, which takes up to a minute.")
-    return cli.main(["train", "digits", "--run", str(output), *rest]) or show_streaming(output)
+    return cli.main(["train", "digits", "--output", str(output), *rest]) or show_streaming(output)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal
 import tyro
 from accelerate import Accelerator
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -58,14 +59,14 @@ class TrainArguments(Generic[Data]):
     Attributes:
         preset: "paper" (the hyperparameters of the publication), "modern" (those of the updated results) or
             "cpu" (small, made for two cores and about an hour).
-        run: folder for everything that the run leaves behind; by default runs/NAME-PRESET.
+        output: folder for everything that the run leaves behind; by default runs/NAME-PRESET.
         data_dir: where datasets lie; by default $TORCHS4_DATA, else the user's cache folder.
         checkpoint_seconds: how often to save between epochs.
     """
 
     config: Annotated[TrainingConfig[Data], tyro.conf.arg(name="")]
     preset: Preset = "cpu"
-    run: Path | None = None
+    output: Path | None = None
     data_dir: Path | None = None
     checkpoint_seconds: float = 120.0
 
@@ -151,14 +152,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name == "data" and rest:
         name, *rest = f"data {rest[0]}", *rest[1:]
     if name not in COMMANDS:
-        errors.print(f"There is no command `s4 {name}`.\n")
+        errors.print(f"There is no command `s4 {name}`.\n", markup=False)
         errors.print(USAGE)
         return WRONG_USAGE
     try:
         return COMMANDS[name](rest)
     except (ValueError, OSError, DatasetMissingError, TrainingDivergedError) as error:
         errors.print(f"[red]{type(error).__name__}[/red]: ", end="")
-        errors.print(str(error), markup=False)
+        errors.print(str(error), markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         errors.print("Stopped.")
@@ -190,7 +191,7 @@ def train(arguments: list[str]) -> int:
         description=f"{recipe.title}. {recipe.differs}",
         args=rest,
     )
-    folder = RunFolder(chosen.run or free_folder(Path("runs"), f"{name}-{preset}"))
+    folder = RunFolder(chosen.output or free_folder(Path("runs"), f"{name}-{preset}"))
     return _run(
         folder,
         chosen.config,
@@ -225,14 +226,17 @@ def _run(
 ) -> int:
     accelerator = Accelerator(mixed_precision="bf16" if config.precision == "bfloat16" else "no")
     display = Display(console, quiet=not accelerator.is_main_process)
+    if not resume:
+        folder.require_unused()
     with display:
         # One process prepares what the others then find.
         with accelerator.main_process_first():
             data = config.data.load(data_folder(data_dir))
+        trainer = Trainer(config, data, folder, display, accelerator, checkpoint_seconds)
+        # Only now: a configuration that does not fit the data should leave no folder behind.
         if accelerator.is_main_process and not resume:
             folder.start(title, config)
         accelerator.wait_for_everyone()
-        trainer = Trainer(config, data, folder, display, accelerator, checkpoint_seconds)
         if resume:
             trainer.resume()
         parameters = sum(parameter.numel() for parameter in trainer.bare_model.parameters())
@@ -293,7 +297,7 @@ def evaluate_run(arguments: list[str]) -> int:
     folder = RunFolder(chosen.run)
     config = folder.config()
     place, _ = newest(folder.best)
-    accelerator = Accelerator(cpu=None)
+    accelerator = Accelerator()
     with Display(console, quiet=not accelerator.is_main_process) as display:
         data = config.data.load(data_folder(chosen.data_dir))
         model = load_model(place).to(accelerator.device)
@@ -328,8 +332,8 @@ def compare(arguments: list[str]) -> int:
         curves[str(path)] = records
         best = max((record["validation_accuracy"] for record in records), default=None)
         table.add_row(
-            str(path),
-            folder.name(),
+            escape(str(path)),
+            escape(folder.name()),
             str(records[-1]["epoch"]) if records else "0",
             _percent(best),
             _percent(summary.get("test_accuracy")),

@@ -38,7 +38,9 @@ def recipe_config(name: str, preset: Preset = "cpu") -> TrainingConfig[Any]:
 def measured_accuracies() -> dict[tuple[str, str], float]:
     """Our own test accuracies, by recipe and preset, from the summaries that come with the package."""
     folder = files("torchs4.recipes") / "measured"
-    found = {}
+    found: dict[tuple[str, str], float] = {}
+    if not folder.is_dir():
+        return found
     for entry in folder.iterdir():
         if entry.name.endswith(".json"):
             name, preset = entry.name.removesuffix(".json").rsplit(".", 1)

@@ -28,24 +28,32 @@ _STATE = "training.json"
 
 def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a new folder and put it in the place of the old one, which stays as NAME.previous."""
-    new, previous = _beside(folder, "new"), _beside(folder, "previous")
+    new = _beside(folder, "new")
+    if _is_whole(new):
+        # A kill came before it took its name; it may be the only whole one.
+        _take_place(new, folder)
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     write(new)
     checksums = {path.name: _digest(path) for path in sorted(new.iterdir())}
-    _write(new / _CHECKSUMS, json.dumps(checksums, indent=2).encode())
+    unfinished = new / f".{_CHECKSUMS}"
+    unfinished.write_bytes(json.dumps(checksums, indent=2).encode())
     for path in new.iterdir():
         _settle(path)
-    if folder.exists():
-        shutil.rmtree(previous, ignore_errors=True)
-        os.replace(folder, previous)
-    os.replace(new, folder)
+    # From here on the folder counts as written.
+    os.replace(unfinished, new / _CHECKSUMS)
+    _take_place(new, folder)
+
+
+def has_any(folder: Path) -> bool:
+    """Whether a version of the folder was ever written, whole or damaged by now."""
+    return any((candidate / _CHECKSUMS).is_file() for candidate in _versions(folder))
 
 
 def newest(folder: Path) -> tuple[Path, list[Path]]:
     """The newest whole version of a folder, and the damaged ones that were passed over."""
     damaged: list[Path] = []
-    for candidate in (_beside(folder, "new"), folder, _beside(folder, "previous")):
+    for candidate in _versions(folder):
         # An unfinished new folder has no checksums yet: it is not damaged, just not there.
         if not (candidate / _CHECKSUMS).is_file():
             continue
@@ -54,17 +62,17 @@ def newest(folder: Path) -> tuple[Path, list[Path]]:
         damaged.append(candidate)
     names = ", ".join(str(path) for path in damaged)
     raise ValueError(
-        f"There is no checkpoint to continue from in {folder.parent}"
-        + (f": {names} is damaged and there is none before it." if damaged else ".")
+        f"There is no checkpoint {folder}"
+        + (f": {names} is damaged and there is none before it." if damaged else " yet.")
     )
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:
     """Numbers, strings, lists and tensors of a nested state, without pickle."""
     tensors: dict[str, Tensor] = {}
-    plain = _split_tensors(state, "", tensors)
-    _write(folder / _TENSORS, save(tensors))
-    _write(folder / _STATE, json.dumps(plain).encode())
+    plain = _split_tensors(state, tensors)
+    (folder / _TENSORS).write_bytes(save(tensors))
+    (folder / _STATE).write_bytes(json.dumps(plain).encode())
 
 
 def load_state(folder: Path) -> dict[str, Any]:
@@ -74,17 +82,16 @@ def load_state(folder: Path) -> dict[str, Any]:
     return state
 
 
-def _split_tensors(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
+def _split_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
-        tensors[place] = value.detach().cpu().contiguous().clone()
-        return {"tensor": place}
+        name = str(len(tensors))
+        tensors[name] = value.detach().cpu().contiguous().clone()
+        return {"tensor": name}
     if isinstance(value, dict):
         # JSON has only strings as keys; optimisers number their parameters.
-        return {
-            "pairs": [[key, _split_tensors(item, f"{place}/{key}", tensors)] for key, item in value.items()]
-        }
+        return {"pairs": [[key, _split_tensors(item, tensors)] for key, item in value.items()]}
     if isinstance(value, list | tuple):
-        return [_split_tensors(item, f"{place}/{index}", tensors) for index, item in enumerate(value)]
+        return [_split_tensors(item, tensors) for item in value]
     return value
 
 
@@ -98,6 +105,18 @@ def _join_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
     return value
 
 
+def _take_place(new: Path, folder: Path) -> None:
+    if folder.exists():
+        previous = _beside(folder, "previous")
+        shutil.rmtree(previous, ignore_errors=True)
+        os.replace(folder, previous)
+    os.replace(new, folder)
+
+
+def _versions(folder: Path) -> tuple[Path, Path, Path]:
+    return _beside(folder, "new"), folder, _beside(folder, "previous")
+
+
 def _beside(folder: Path, suffix: str) -> Path:
     return folder.with_name(f"{folder.name}.{suffix}")
 
@@ -106,16 +125,12 @@ def _is_whole(folder: Path) -> bool:
     try:
         checksums = json.loads((folder / _CHECKSUMS).read_text())
         return all(_digest(folder / name) == digest for name, digest in checksums.items())
-    except (OSError, ValueError):
+    except (OSError, ValueError, AttributeError):
         return False
 
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
 
 
 def _settle(path: Path) -> None:

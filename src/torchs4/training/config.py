@@ -60,6 +60,8 @@ class ModelOptions:
         require_choice("layer", self.layer, get_args(LayerKind))
         if self.pooling == "none":
             raise ValueError("pooling is 'none'; a classifier needs one prediction: choose 'mean' or 'last'.")
+        for name in ("layers", "features"):
+            require_at_least(name, getattr(self, name), 1)
         # Everything else is checked by the configurations that these options become.
         self._block()
 

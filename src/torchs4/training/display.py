@@ -46,7 +46,8 @@ class Display:
     def say(self, text: str) -> None:
         """A line that stays."""
         if not self._quiet:
-            self.console.print(text)
+            # Whole lines and no markup: a path may be long, may hold brackets, and somebody may copy it.
+            self.console.print(text, soft_wrap=True, markup=False)
 
     def step(self, report: StepReport) -> None:
         """A training step was taken."""

@@ -6,15 +6,15 @@ import math
 import signal
 import threading
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast, gather_object
 
 from torchs4.training.batches import BatchStream, Share, share_of, training_rows
-from torchs4.training.checkpoints import load_state, newest, replace_folder, save_state
+from torchs4.training.checkpoints import has_any, load_state, newest, replace_folder, save_state
 from torchs4.training.evaluation import classification_loss, evaluate, move
 from torchs4.training.parameter_groups import parameter_groups
 from torchs4.training.provenance import memory_mb
@@ -137,6 +137,7 @@ class Trainer:
         shares = [share_of(row, self.share) for row in rows]
         augmentation_seed = (self.config.seed, progress.epoch * self.share.processes + self.share.rank)
         stream = BatchStream(self.data.train, shares, progress.batch, augmentation_seed)
+        waited_before = progress.waited
         self.model.train()
         saved = started = time.monotonic()
         for batch in stream:
@@ -148,6 +149,7 @@ class Trainer:
             progress.examples += optim.batch_size
             now = time.monotonic()
             progress.seconds += now - started
+            progress.waited = waited_before + stream.waited
             self._speed.add(optim.batch_size, now - started)
             started = now
             self.display.step(self._report())
@@ -158,18 +160,25 @@ class Trainer:
                 self._measure()
                 self.model.train()
                 started = time.monotonic()
-            if self._stop_asked or now - saved >= self.checkpoint_seconds:
+            stopping = self._anyone(self._stop_asked)
+            if stopping or self._anyone(now - saved >= self.checkpoint_seconds):
                 self.save()
                 saved = started = time.monotonic()
-                if self._stop_asked:
+                if stopping:
                     raise TrainingInterrupted
-        progress.waited += stream.waited
         self.schedule.after_epoch(self._measure())
         progress.epoch += 1
         progress.start_epoch()
         self.save()
-        if self._stop_asked and progress.step < self.total_steps:
+        if progress.step < self.total_steps and self._anyone(self._stop_asked):
             raise TrainingInterrupted
+
+    def _anyone(self, wish: bool) -> bool:
+        """Whether any process wishes it: clocks and signals differ, but all must save at the same step."""
+        if self.share.processes == 1:
+            return wish
+        wishes = torch.tensor(float(wish), device=self.accelerator.device)
+        return bool(self.accelerator.reduce(wishes, reduction="sum") > 0)
 
     def _step(self, batch: Batch, rows: Any) -> tuple[float, int]:
         """One step of the optimiser: the mean loss of the whole batch, and its right answers."""
@@ -200,11 +209,12 @@ class Trainer:
         return mean_loss, round(right_sum)
 
     def _divergence(self, loss: float, norm: float, rows: Any) -> str:
-        progress = self.progress
+        progress, last = self.progress, self.folder.last
+        kept = f"The last good checkpoint is in {last}." if has_any(last) else "No checkpoint was due before."
         return (
             f"Training stopped at epoch {progress.epoch + 1}, step {progress.step + 1}: the loss is {loss}, "
             f"the norm of its gradient {norm}. The batch held examples {', '.join(map(str, rows[:5]))} … of "
-            f"the training split. The last good checkpoint is in {self.folder.last}. Usual cures: a smaller "
+            f"the training split. {kept} Usual cures: a smaller "
             f"--optim.lr or --optim.ssm-lr, more --optim.warmup-steps, or --optim.clip 1.0."
         )
 
@@ -212,8 +222,14 @@ class Trainer:
         """Measure on validation, write it down, keep the model if it is the best; its accuracy."""
         progress, config = self.progress, self.config
         started = time.monotonic()
+        model = self.bare_model
+        if self.share.processes > 1:
+            # Running means differ between processes; those of the first are saved.
+            for buffer in model.buffers():
+                buffer.copy_(broadcast(buffer))
+        # Not the model that synchronises processes: the last batch may not have a share for each of them.
         score = evaluate(
-            self.model,
+            model,
             self.data.validation,
             config.optim.batch_size,
             accelerator=self.accelerator,
@@ -239,7 +255,7 @@ class Trainer:
         if self.accelerator.is_main_process:
             self.folder.add_metrics(record)
             if is_best:
-                replace_folder(self.folder.best, self.bare_model.save_pretrained)
+                replace_folder(self.folder.best, model.save_pretrained)
         self.display.measured(record, is_best)
         return score.accuracy
 
@@ -263,7 +279,13 @@ class Trainer:
         self.accelerator.wait_for_everyone()
 
     def resume(self) -> None:
-        """Continue from the newest whole checkpoint."""
+        """Continue from the newest whole checkpoint, or from the beginning if none was due before the end."""
+        if not has_any(self.folder.last):
+            self.display.say(f"{self.folder.path} has no checkpoint yet: starting from the beginning.")
+            # What was measured since is measured again.
+            if self.accelerator.is_main_process:
+                self.folder.keep_metrics(0)
+            return
         place, damaged = newest(self.folder.last)
         for folder in damaged:
             self.display.say(f"{folder} is damaged: continuing from {place.name}, the one before it.")
@@ -307,10 +329,13 @@ class Trainer:
             return
 
         def ask(number: int, frame: Any) -> None:
-            if self._stop_asked:
+            # A launcher that is interrupted passes it on as SIGTERM: that is not a second Ctrl-C.
+            if self._stop_asked and number == signal.SIGINT:
                 raise KeyboardInterrupt
             self._stop_asked = True
-            self.display.say("Stopping after this step (press Ctrl-C again to stop at once) …")
+            # The signal may have come in the middle of another line.
+            with suppress(RuntimeError):
+                self.display.say("Stopping after this step (press Ctrl-C again to stop at once) …")
 
         before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

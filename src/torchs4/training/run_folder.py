@@ -31,24 +31,26 @@ class RunFolder:
         self._summary = self.path / "summary.json"
 
     def start(self, name: str, config: TrainingConfig[Any]) -> None:
-        """Make the folder and write config.json; a folder with something in it is refused."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise ValueError(
-                f"{self.path} is there already. Choose another folder with --run, or continue that run with "
-                f"`s4 train --resume {self.path}`."
-            )
+        """Make the folder and write config.json."""
+        self.require_unused()
         self.path.mkdir(parents=True, exist_ok=True)
         _write(self._config, {"name": name, **_to_plain(config)})
 
+    def require_unused(self) -> None:
+        """Refuse a folder with something in it."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise ValueError(
+                f"{self.path} is there already. Choose another folder with --output, or continue that run: "
+                f"s4 train --resume {self.path}"
+            )
+
     def name(self) -> str:
         """Which recipe and preset the run follows."""
-        name: str = self._read_config()["name"]
-        return name
+        return str(self._read_config().get("name", self.path.name))
 
     def config(self) -> TrainingConfig[Any]:
         """What config.json says."""
         plain = self._read_config()
-        plain.pop("name")
         try:
             kinds = {cls.__name__: cls for cls in data.CONFIGS}
             section = dict(plain["data"])
@@ -107,6 +109,8 @@ class RunFolder:
             config: dict[str, Any] = json.loads(self._config.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{self._config} is not readable JSON ({error}).") from error
+        if not isinstance(config, dict):
+            raise ValueError(f"{self._config} does not describe a run: it holds {config!r}.")
         return config
 
 

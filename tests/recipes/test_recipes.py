@@ -1,0 +1,225 @@
+"""Every recipe: the numbers of its tables, and two steps of training."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from rich.console import Console
+
+from torchs4 import recipes
+from torchs4.data import CIFAR10, IMDB, ListOps, Retrieval, SpeechCommands
+from torchs4.data.sequences import Batch, InputDescription, SequenceData, Split
+from torchs4.training.config import BudgetOptions
+from torchs4.training.display import Display
+from torchs4.training.loop import Trainer
+from torchs4.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PRESETS = [(recipe.name, preset) for recipe in recipes.RECIPES.values() for preset in recipe.presets]
+
+# Table 11 of the paper: depth, features, norm, pre-norm, dropout, learning rate, batch size, epochs, weight
+# decay, patience.
+PAPER = {
+    "lra-listops": (6, 128, "batch", False, 0.0, 0.01, 100, 50, 0.01, 5),
+    "lra-text": (4, 64, "batch", True, 0.0, 0.001, 50, 20, 0.0, 5),
+    "lra-retrieval": (6, 256, "batch", True, 0.0, 0.002, 64, 20, 0.0, 20),
+    "lra-image": (6, 512, "layer", False, 0.2, 0.004, 50, 200, 0.01, 20),
+    "lra-pathfinder": (6, 256, "batch", True, 0.1, 0.004, 100, 200, 0.0, 10),
+    "lra-path-x": (6, 256, "batch", True, 0.0, 0.0005, 32, 100, 0.0, 20),
+    "scifar": (6, 1024, "layer", False, 0.25, 0.01, 50, 200, 0.01, 20),
+    "sc10-mfcc": (4, 256, "layer", False, 0.2, 0.01, 100, 50, 0.0, 5),
+    "sc10-raw": (6, 128, "batch", True, 0.1, 0.01, 20, 150, 0.0, 10),
+}
+
+# The updated results: depth, features, state size, norm, pre-norm, dropout, tied, learning rate, batch size,
+# epochs, warm-up, smallest Δ.
+MODERN = {
+    "lra-listops": (6, 256, 4, "batch", False, 0.0, False, 0.01, 32, 40, 12_000, 1e-3),
+    "lra-text": (6, 256, 4, "batch", True, 0.0, False, 0.01, 16, 32, 5_000, 1e-3),
+    "lra-retrieval": (6, 256, 4, "batch", True, 0.0, False, 0.01, 64, 20, 5_000, 1e-3),
+    "lra-image": (6, 512, 64, "batch", False, 0.1, True, 0.01, 50, 200, 18_000, 1e-3),
+    "lra-pathfinder": (6, 256, 64, "batch", True, 0.0, False, 0.004, 64, 200, 50_000, 1e-3),
+    "lra-path-x": (6, 256, 64, "batch", True, 0.0, False, 0.001, 16, 50, 50_000, 1e-4),
+    "scifar": (6, 512, 64, "layer", False, 0.1, True, 0.01, 50, 200, 900, 1e-3),
+    "sc10-raw": (6, 128, 64, "batch", True, 0.0, False, 0.01, 16, 40, 1_000, 1e-3),
+}
+
+# Tables 4, 5, 6 and 10: as published, and updated where the paper has such a row.
+PUBLISHED = {
+    "smnist": (99.63, None),
+    "pmnist": (98.70, None),
+    "scifar": (91.13, None),
+    "lra-listops": (58.35, 59.60),
+    "lra-text": (76.02, 86.82),
+    "lra-retrieval": (87.09, 90.90),
+    "lra-image": (87.26, 88.65),
+    "lra-pathfinder": (86.05, 94.20),
+    "lra-path-x": (88.10, 96.35),
+    "sc10-raw": (98.32, None),
+    "sc10-mfcc": (93.96, None),
+}
+
+
+def test_every_task_of_the_paper_has_every_preset() -> None:
+    assert set(recipes.RECIPES) == {"digits", *PUBLISHED}
+    assert set(recipes.RECIPES["digits"].presets) == {"cpu"}
+    for name in PUBLISHED:
+        assert tuple(recipes.RECIPES[name].presets) == ("paper", "modern", "cpu")
+
+
+@pytest.mark.parametrize("name", list(PAPER))
+def test_paper_has_the_numbers_of_table_11(name: str) -> None:
+    config = recipes.recipe_config(name, "paper")
+    model, optim = config.model, config.optim
+    assert PAPER[name] == (
+        model.layers,
+        model.features,
+        model.norm,
+        model.pre_norm,
+        model.dropout,
+        optim.lr,
+        optim.batch_size,
+        config.budget.epochs,
+        optim.weight_decay,
+        optim.patience,
+    )
+
+
+@pytest.mark.parametrize("name", list(PUBLISHED))
+def test_paper_is_as_the_text_around_table_11_says(name: str) -> None:
+    config = recipes.recipe_config(name, "paper")
+    model, optim = config.model, config.optim
+    assert (model.layer, model.state_size, model.pooling, model.mixing) == ("s4", 64, "mean", "linear")
+    assert (model.bidirectional, optim.schedule, optim.decay) == (False, "plateau", 0.2)
+    assert optim.ssm_lr == 0.001
+
+
+@pytest.mark.parametrize("name", list(MODERN))
+def test_modern_has_the_numbers_of_the_updated_results(name: str) -> None:
+    config = recipes.recipe_config(name, "modern")
+    model, optim = config.model, config.optim
+    assert MODERN[name] == (
+        model.layers,
+        model.features,
+        model.state_size,
+        model.norm,
+        model.pre_norm,
+        model.dropout,
+        model.tied_dropout,
+        optim.lr,
+        optim.batch_size,
+        config.budget.epochs,
+        optim.warmup_steps,
+        model.min_step_size,
+    )
+
+
+@pytest.mark.parametrize("name", list(PUBLISHED))
+def test_modern_is_what_all_updated_results_share(name: str) -> None:
+    config = recipes.recipe_config(name, "modern")
+    model, optim = config.model, config.optim
+    assert (model.mixing, model.bidirectional, model.pooling) == ("glu", True, "mean")
+    assert (optim.schedule, optim.weight_decay, optim.ssm_lr) == ("cosine", 0.05, 0.001)
+    assert model.max_step_size == 0.1
+
+
+@pytest.mark.parametrize("name", list(PUBLISHED))
+def test_published_accuracies_are_those_of_the_paper(name: str) -> None:
+    published = recipes.RECIPES[name].published
+    assert (published.get("paper"), published.get("modern")) == PUBLISHED[name]
+
+
+def test_a_wrong_name_gets_a_suggestion() -> None:
+    with pytest.raises(ValueError, match=r"no recipe 'sminst'\. Did you mean smnist\? There are: digits, "):
+        recipes.find("sminst")
+    with pytest.raises(ValueError, match=r"digits has no preset 'paper'; it has 'cpu'"):
+        recipes.recipe_config("digits", "paper")
+
+
+def test_measured_accuracies_are_read_from_summaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for (name, preset), accuracy in recipes.measured_accuracies().items():
+        assert (name, preset) in PRESETS
+        assert 0 < accuracy <= 1
+    monkeypatch.setattr(recipes, "files", lambda package: tmp_path)
+    assert recipes.measured_accuracies() == {}
+    (tmp_path / "measured").mkdir()
+    assert recipes.measured_accuracies() == {}
+    (tmp_path / "measured" / "__init__.py").touch()
+    (tmp_path / "measured" / "lra-text.cpu.json").write_text(json.dumps({"test_accuracy": 0.75}))
+    assert recipes.measured_accuracies() == {("lra-text", "cpu"): 0.75}
+
+
+class Random(Split):
+    """Eight random examples that fit a description."""
+
+    def __init__(self, description: InputDescription, classes: int) -> None:
+        self.description, self.classes = description, classes
+
+    def __len__(self) -> int:
+        return 8
+
+    def batch(self, rows: Any, generator: torch.Generator | None = None) -> Batch:
+        description, count = self.description, len(rows)
+        draws = np.random.default_rng(rows)
+        y = torch.from_numpy(draws.integers(0, self.classes, count))
+        if description.kind == "values":
+            x = draws.standard_normal((count, description.length, description.size), dtype=np.float32)
+            return Batch(torch.from_numpy(x), y, None)
+        shape = (count, 2) if description.documents == 2 else (count,)
+        x = draws.integers(1, description.size, (*shape, description.length))
+        lengths = draws.integers(1, description.length + 1, shape)
+        return Batch(torch.from_numpy(x), y, torch.from_numpy(lengths))
+
+
+def fake_data(config: Any) -> SequenceData:
+    match config:
+        case ListOps():
+            description, classes = InputDescription("tokens", 18, 64), 10
+        case IMDB():
+            description, classes = InputDescription("tokens", 130, 64), 2
+        case Retrieval():
+            description, classes = InputDescription("tokens", 97, 64, documents=2), 2
+        case SpeechCommands(form="mfcc"):
+            description, classes = InputDescription("values", 20, 64), 10
+        case CIFAR10(grey=False):
+            description, classes = InputDescription("values", 3, 64, image=(8, 8)), 10
+        case _:
+            description, classes = InputDescription("values", 1, 64, image=(8, 8)), 10
+    split = Random(description, classes)
+    return SequenceData(description, tuple(map(str, range(classes))), split, split, split)
+
+
+def train_two_steps(config: Any, folder: Path, accelerator: Accelerator) -> dict[str, Any]:
+    config = dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, layers=1, features=4, state_size=4),
+        optim=dataclasses.replace(config.optim, batch_size=4),
+        budget=BudgetOptions(epochs=1),
+    )
+    run = RunFolder(folder)
+    run.start("test", config)
+    data = fake_data(config.data)
+    trainer = Trainer(config, data, run, Display(Console(quiet=True)), accelerator, math.inf)
+    before = {name: value.detach().clone() for name, value in trainer.bare_model.named_parameters()}
+    trainer.run()
+    assert any(not torch.equal(value, before[name]) for name, value in trainer.bare_model.named_parameters())
+    (record,) = run.metrics()
+    return record
+
+
+@pytest.mark.parametrize(("name", "preset"), PRESETS)
+def test_every_preset_trains_two_steps(name: str, preset: str, tmp_path: Path) -> None:
+    config = recipes.recipe_config(name, preset)  # type: ignore[arg-type]
+    record = train_two_steps(config, tmp_path / "run", Accelerator(cpu=True))
+    assert record["step"] == 2
+    assert math.isfinite(record["train_loss"])
+    assert math.isfinite(record["validation_loss"])

@@ -1,0 +1,107 @@
+"""The files of a run: written, read again, and refused when they are not what they should be."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from torchs4 import recipes
+from torchs4.training.run_folder import RunFolder, free_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PRESETS = [(recipe.name, preset) for recipe in recipes.RECIPES.values() for preset in recipe.presets]
+
+
+@pytest.mark.parametrize(("name", "preset"), PRESETS)
+def test_the_configuration_of_every_recipe_survives(tmp_path: Path, name: str, preset: str) -> None:
+    config = recipes.recipe_config(name, preset)  # type: ignore[arg-type]
+    folder = RunFolder(tmp_path / "run")
+    folder.start(f"{name} ({preset})", config)
+    assert folder.config() == config
+    assert folder.name() == f"{name} ({preset})"
+
+
+def test_a_used_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
+    config = recipes.recipe_config("digits")
+    (tmp_path / "file").write_text("mine")
+    for path in (tmp_path, tmp_path / "file"):
+        with pytest.raises(ValueError, match=r"is there already\. Choose another folder with --output, or"):
+            RunFolder(path).start("digits", config)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    (tmp_path / "empty").mkdir()
+    RunFolder(tmp_path / "empty").start("digits", config)
+
+
+def test_metrics_are_appended_and_read(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.metrics() == []
+    folder.add_metrics({"epoch": 1})
+    folder.add_metrics({"epoch": 2})
+    assert folder.metrics() == [{"epoch": 1}, {"epoch": 2}]
+    assert folder.keep_metrics(1) == [{"epoch": 1}]
+    assert folder.metrics() == [{"epoch": 1}]
+
+
+def test_a_last_line_that_a_kill_cut_off_is_forgotten(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 1}\n{"epoch": 2, "tra')
+    assert folder.metrics() == [{"epoch": 1}]
+    folder.keep_metrics(1)
+    folder.add_metrics({"epoch": 2})
+    assert folder.metrics() == [{"epoch": 1}, {"epoch": 2}]
+
+
+def test_a_damaged_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 1}\n{"epoch\n{"epoch": 3}\n')
+    with pytest.raises(ValueError, match=r"metrics.jsonl, line 2 is damaged"):
+        RunFolder(tmp_path).metrics()
+
+
+def test_the_summary_says_that_a_run_is_complete(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.summary() is None
+    folder.write_summary({"test_accuracy": 0.5})
+    assert folder.summary() == {"test_accuracy": 0.5}
+
+
+def _change(path: Path, **changes: object) -> None:
+    plain = json.loads(path.read_text())
+    path.write_text(json.dumps({**plain, **changes}))
+
+
+def test_a_configuration_of_another_version_is_refused(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.start("digits (cpu)", recipes.recipe_config("digits"))
+    file = tmp_path / "config.json"
+    good = file.read_text()
+    for changes, match in (
+        ({"data": {"kind": "ImageNet"}}, "does not describe a run that this version of torchs4 knows.*Image"),
+        ({"data": {"cut_short": 0.5}}, "does not describe a run.*kind"),
+        ({"optim": {"momentum": 1}}, "does not describe a run.*momentum"),
+        ({"model": None}, "does not describe a run"),
+    ):
+        _change(file, **changes)
+        with pytest.raises(ValueError, match=match):
+            folder.config()
+        file.write_text(good)
+    for text, match in (("{", "is not readable JSON"), ("[1]", r"does not describe a run: it holds \[1\]")):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=match):
+            folder.config()
+
+
+def test_another_folder_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"it holds no config.json\. Pass a folder of `s4 train`"):
+        RunFolder(tmp_path / "nowhere").config()
+
+
+def test_free_names_are_numbered(tmp_path: Path) -> None:
+    assert free_folder(tmp_path / "nowhere", "run") == tmp_path / "nowhere" / "run"
+    for expected in ("run", "run-2", "run-3"):
+        free = free_folder(tmp_path, "run")
+        assert free == tmp_path / expected
+        free.mkdir()
