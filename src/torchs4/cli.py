@@ -231,7 +231,7 @@ def _run(
     with display:
         # One process prepares what the others then find.
         with accelerator.main_process_first():
-            data = config.data.load(data_folder(data_dir))
+            data = config.data.load(data_folder(data_dir), display.preparing())
         trainer = Trainer(config, data, folder, display, accelerator, checkpoint_seconds)
         # Only now: a configuration that does not fit the data should leave no folder behind.
         if accelerator.is_main_process and not resume:
@@ -299,7 +299,7 @@ def evaluate_run(arguments: list[str]) -> int:
     place, _ = newest(folder.best)
     accelerator = Accelerator()
     with Display(console, quiet=not accelerator.is_main_process) as display:
-        data = config.data.load(data_folder(chosen.data_dir))
+        data = config.data.load(data_folder(chosen.data_dir), display.preparing())
         model = load_model(place).to(accelerator.device)
         score = evaluate(
             model,

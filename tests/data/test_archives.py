@@ -368,7 +368,9 @@ def test_wrong_sum_at_the_end_of_a_compressed_file_is_noticed(tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"<html>Not found</html>", gzip.compress(b"no tar", mtime=0), b"PK\3\4junk"])
+@pytest.mark.parametrize(
+    "content", [b"", b"<html>Not found</html>", gzip.compress(b"no tar", mtime=0), b"PK\3\4junk"]
+)
 def test_what_is_no_archive_is_refused(tmp_path, content):
     archive = tmp_path / "archive.tar.gz"
     archive.write_bytes(content)

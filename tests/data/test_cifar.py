@@ -4,27 +4,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from official_files import CIFAR_FILES, CIFAR_PER_FILE, cifar_records, write_cifar
 
 from torchs4.data.cifar import CIFAR10
 from torchs4.data.location import DatasetMissingError
 
-TRAIN_FILES = [f"data_batch_{number}.bin" for number in range(1, 6)]
-FILES = [*TRAIN_FILES, "test_batch.bin"]
-PER_FILE = 4
 MEANS, DEVIATIONS = torch.tensor([0.4914, 0.4822, 0.4465]), torch.tensor([0.247, 0.2435, 0.2616])
-
-
-def records(number: int) -> np.ndarray:
-    numbers = np.random.default_rng(number).integers(0, 256, (PER_FILE, 3073), dtype=np.uint8)
-    numbers[:, 0] %= 10
-    return numbers
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "cifar-10-batches-bin").mkdir()
-    for number, name in enumerate(FILES):
-        records(number).tofile(tmp_path / "cifar-10-batches-bin" / name)
+    write_cifar(tmp_path)
     return tmp_path
 
 
@@ -41,10 +31,10 @@ def as_bytes(x: torch.Tensor) -> torch.Tensor:
 def test_colours_come_pixel_by_pixel_and_standardised(folder: Path) -> None:
     data = CIFAR10().load(folder)
     x, y = everything(data.test)
-    planes = torch.from_numpy(records(5)[:, 1:].reshape(PER_FILE, 3, 1024))
+    planes = torch.from_numpy(cifar_records(5)[:, 1:].reshape(CIFAR_PER_FILE, 3, 1024))
     assert x.dtype == torch.float32
     torch.testing.assert_close(x, (planes.transpose(1, 2).float() / 255 - MEANS) / DEVIATIONS)
-    assert y.tolist() == records(5)[:, 0].tolist()
+    assert y.tolist() == cifar_records(5)[:, 0].tolist()
     assert (data.input.kind, data.input.size, data.input.length) == ("values", 3, 1024)
     assert data.input.image == (32, 32)
     assert data.classes[3] == "cat"
@@ -55,9 +45,9 @@ def test_grey_is_what_an_image_library_makes_of_the_colours(folder: Path) -> Non
     Image = pytest.importorskip("PIL.Image", reason="pillow is the oracle for grey")
     data = CIFAR10(grey=True).load(folder)
     x, _ = everything(data.test)
-    assert x.shape == (PER_FILE, 1024, 1)
+    assert x.shape == (CIFAR_PER_FILE, 1024, 1)
     assert data.input.size == 1
-    for values, record in zip(x, records(5), strict=True):
+    for values, record in zip(x, cifar_records(5), strict=True):
         colours = Image.fromarray(np.ascontiguousarray(record[1:].reshape(3, 32, 32).transpose(1, 2, 0)))
         grey = torch.from_numpy(np.array(colours.convert("L"))).view(1024, 1)
         torch.testing.assert_close(values, (grey.float() - 122.6) / 61)
@@ -65,10 +55,10 @@ def test_grey_is_what_an_image_library_makes_of_the_colours(folder: Path) -> Non
 
 def test_training_pictures_come_from_all_five_files(folder: Path) -> None:
     data = CIFAR10(validation_fraction=0.25).load(folder)
-    assert (len(data.train), len(data.validation), len(data.test)) == (15, 5, PER_FILE)
+    assert (len(data.train), len(data.validation), len(data.test)) == (15, 5, CIFAR_PER_FILE)
     x = torch.cat([everything(data.train)[0], everything(data.validation)[0]])
     seen = {picture.numpy().tobytes() for picture in as_bytes(x).transpose(1, 2).contiguous()}
-    assert seen == {record[1:].tobytes() for number in range(5) for record in records(number)}
+    assert seen == {record[1:].tobytes() for number in range(5) for record in cifar_records(number)}
 
 
 def test_seed_chooses_the_held_out_pictures(folder: Path) -> None:
@@ -121,7 +111,7 @@ def test_only_training_pictures_drawn_with_a_generator_are_augmented(folder: Pat
     assert torch.equal(everything(plain.train, generator)[0], everything(plain.train)[0])
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", CIFAR_FILES)
 def test_a_missing_file_is_named(folder: Path, name: str) -> None:
     (folder / "cifar-10-batches-bin" / name).unlink()
     with pytest.raises(DatasetMissingError, match=rf"{name}.*s4 data get cifar10"):
@@ -131,16 +121,18 @@ def test_a_missing_file_is_named(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("size", [0, 1, 3072, 2 * 3073 - 1, 2 * 3073 + 1])
 def test_a_file_of_a_wrong_size_is_refused(folder: Path, size: int) -> None:
     (folder / "cifar-10-batches-bin" / "data_batch_2.bin").write_bytes(bytes(size))
-    with pytest.raises(ValueError, match=rf"data_batch_2.bin is truncated.*{size:,} bytes.*s4 data get"):
+    with pytest.raises(
+        ValueError, match=rf"data_batch_2.bin is truncated.*{size:,} bytes.*s4 data get cifar10 --again"
+    ):
         CIFAR10().load(folder)
     assert not any((folder / "prepared").glob("*"))
 
 
 def test_a_label_beyond_the_classes_is_refused(folder: Path) -> None:
-    numbers = records(5)
+    numbers = cifar_records(5)
     numbers[2, 0] = 10
     numbers.tofile(folder / "cifar-10-batches-bin" / "test_batch.bin")
-    with pytest.raises(ValueError, match=r"test_batch.bin is damaged.*label 10"):
+    with pytest.raises(ValueError, match=r"test_batch.bin is damaged.*label 10.*s4 data get cifar10 --again"):
         CIFAR10().load(folder)
 
 

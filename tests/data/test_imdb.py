@@ -3,30 +3,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from official_files import write_reviews
 
-from torchs4.data.imdb import (
+from torchs4.data.characters import (
     END_OF_TEXT,
     FIRST_CHARACTER,
-    IMDB,
     UNKNOWN,
-    _read_reviews,
     count_characters,
     frequent_characters,
 )
+from torchs4.data.imdb import IMDB, _read_reviews
 from torchs4.data.location import DatasetMissingError
-
-# The vocabulary at min_count 2 is "a", "b", "é", numbered from 3 in the order of code points.
-TRAIN = {"neg": ["ab", "bé", "x"], "pos": ["aab", "éa", "b", "a😀"]}
-TEST = {"neg": ["zzzz", ""], "pos": ["abé"]}
-
-
-def write_reviews(folder, train=TRAIN, test=TEST):
-    for part, sides in (("train", train), ("test", test)):
-        for side, texts in sides.items():
-            place = folder / "aclImdb" / part / side
-            place.mkdir(parents=True)
-            for number, text in enumerate(texts):
-                (place / f"{number}_{9 if side == 'pos' else 2}.txt").write_bytes(text.encode())
 
 
 def contents(split):
@@ -117,8 +104,11 @@ def test_second_load_needs_only_the_prepared_arrays(tmp_path):
 def test_reading_tells_how_far_it_is(tmp_path):
     write_reviews(tmp_path)
     calls = []
-    _read_reviews(tmp_path / "aclImdb" / "test", progress=lambda done, total: calls.append((done, total)))
-    assert calls == [(1, 3), (2, 3), (3, 3)]
+    IMDB(validation_fraction=0.3).load(tmp_path, lambda *report: calls.append(report))
+    assert calls == [
+        *(("Reading reviews for train", done, 7) for done in range(1, 8)),
+        *(("Reading reviews for test", done, 3) for done in range(1, 4)),
+    ]
 
 
 def test_missing_reviews_say_how_to_get_them(tmp_path):
@@ -128,14 +118,14 @@ def test_missing_reviews_say_how_to_get_them(tmp_path):
 
 def test_empty_folder_is_refused(tmp_path):
     write_reviews(tmp_path, test={"neg": [], "pos": ["a"]})
-    with pytest.raises(ValueError, match=r"neg holds no reviews.*s4 data get imdb"):
+    with pytest.raises(ValueError, match=r"neg holds no reviews.*s4 data get imdb --again"):
         IMDB().load(tmp_path)
 
 
 def test_damaged_review_is_named(tmp_path):
     write_reviews(tmp_path)
     (tmp_path / "aclImdb/train/pos/1_9.txt").write_bytes(b"caf\xe9")
-    with pytest.raises(ValueError, match=r"1_9\.txt is damaged.*s4 data get imdb"):
+    with pytest.raises(ValueError, match=r"1_9\.txt is damaged.*s4 data get imdb --again"):
         IMDB().load(tmp_path)
     assert not any((tmp_path / "prepared").glob("*"))
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from official_files import EXPRESSIONS, LRA_FOLDERS, write_expressions
 
 from torchs4.data.listops import VOCABULARY, ListOps
 from torchs4.data.location import DatasetMissingError
@@ -45,39 +46,6 @@ def examples(split):
         ([VOCABULARY[token] for token in row[:length]], int(label))
         for row, label, length in zip(batch.x, batch.y, batch.lengths, strict=True)
     ]
-
-
-def parenthesised(words):
-    """An expression as the release writes it: every argument wrapped in one more pair of parentheses."""
-    position = 0
-
-    def node():
-        nonlocal position
-        word = words[position]
-        position += 1
-        if not word.startswith("["):
-            return word
-        text = word
-        while words[position] != "]":
-            text = f"( {text} {node()} )"
-        position += 1
-        return f"( {text} ] )"
-
-    return node()
-
-
-def write_release(folder, lines_of, place="lra_release/listops-1000"):
-    (folder / place).mkdir(parents=True)
-    for name, lines in lines_of.items():
-        rows = "".join(f"{parenthesised(source.split())}\t{target}\n" for source, target in lines)
-        (folder / place / f"basic_{name}.tsv").write_text("Source\tTarget\n" + rows)
-
-
-RELEASE = {
-    "train": [("[MAX 2 [MIN 4 7 ] 0 ]", 4), ("[SM 9 [MED 1 2 8 ] 3 ]", 4), ("[MED 3 4 ]", 3)],
-    "val": [("[MIN 5 6 ]", 5)],
-    "test": [("[MAX 1 9 ]", 9), ("[SM 5 5 ]", 0)],
-}
 
 
 def test_generated_labels_are_the_values_of_the_expressions(tmp_path):
@@ -136,6 +104,16 @@ def test_test_and_validation_expressions_do_not_depend_on_train_size(tmp_path):
     assert examples(larger.train)[:40] == examples(data.train)
 
 
+def test_generation_tells_how_far_it_is(tmp_path):
+    reports = []
+    config = ListOps(train_size=2000, validation_size=1, test_size=1)
+    config.load(tmp_path, lambda *report: reports.append(report))
+    assert len(reports) > 1
+    assert {(what, total) for what, _, total in reports} == {("Drawing expressions", 2002)}
+    assert [done for _, done, _ in reports] == sorted({done for _, done, _ in reports})
+    assert reports[-1][1] == 2002
+
+
 def test_padding_is_zero_and_long_expressions_are_cut(tmp_path):
     whole = SMALL.load(tmp_path).train.batch(np.arange(5))
     data = replace(SMALL, max_length=100).load(tmp_path)
@@ -155,13 +133,13 @@ def test_description_names_tokens_and_classes(tmp_path):
     assert data.classes == tuple("0123456789")
 
 
-@pytest.mark.parametrize("place", ["lra_release/listops-1000", "lra_release/lra_release/listops-1000"])
-def test_release_is_read_without_its_parentheses(tmp_path, place):
-    write_release(tmp_path, RELEASE, place)
-    assert "( ( (" in (tmp_path / place / "basic_train.tsv").read_text()
+@pytest.mark.parametrize("release", LRA_FOLDERS)
+def test_release_is_read_without_its_parentheses(tmp_path, release):
+    place = write_expressions(tmp_path, release=release)
+    assert "( ( (" in (place / "basic_train.tsv").read_text()
     data = ListOps(source="official").load(tmp_path)
     for name, split in (("train", data.train), ("val", data.validation), ("test", data.test)):
-        assert examples(split) == [(source.split(), target) for source, target in RELEASE[name]]
+        assert examples(split) == [(source.split(), target) for source, target in EXPRESSIONS[name]]
         assert all(value_of(words)[0] == label for words, label in examples(split))
 
 
@@ -171,7 +149,7 @@ def test_missing_release_says_how_to_get_it(tmp_path):
 
 
 def test_missing_file_of_the_release_is_named(tmp_path):
-    write_release(tmp_path, {"train": RELEASE["train"], "val": RELEASE["val"]})
+    write_expressions(tmp_path, {"train": EXPRESSIONS["train"], "val": EXPRESSIONS["val"]})
     with pytest.raises(DatasetMissingError, match=r"basic_test\.tsv"):
         ListOps(source="official").load(tmp_path)
 
@@ -191,13 +169,12 @@ def test_missing_file_of_the_release_is_named(tmp_path):
     ],
 )
 def test_damaged_release_is_refused_with_its_line(tmp_path, text, message):
-    write_release(tmp_path, RELEASE)
-    path = tmp_path / "lra_release/listops-1000/basic_val.tsv"
+    path = write_expressions(tmp_path) / "basic_val.tsv"
     path.write_text(text)
     with pytest.raises(ValueError, match=message) as caught:
         ListOps(source="official").load(tmp_path)
     assert str(path) in str(caught.value)
-    assert "s4 data get lra" in str(caught.value)
+    assert "s4 data get lra --again" in str(caught.value)
     assert not any((tmp_path / "prepared").glob("*"))
 
 

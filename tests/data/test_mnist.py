@@ -1,42 +1,22 @@
 import gzip
 import os
-import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from official_files import (
+    MNIST_FILES,
+    MNIST_TEST_COUNT,
+    MNIST_TRAIN_COUNT,
+    idx_bytes,
+    mnist_pictures,
+    write_mnist,
+)
 
 from torchs4.data.digits import BundledDigits, load_digits
 from torchs4.data.location import DatasetMissingError
 from torchs4.data.mnist import MNIST, bit_reversal
-
-TRAIN_COUNT, TEST_COUNT = 20, 6
-FILES = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
-
-
-def idx_bytes(numbers: np.ndarray) -> bytes:
-    return (
-        bytes([0, 0, 8, numbers.ndim]) + struct.pack(f">{numbers.ndim}I", *numbers.shape) + numbers.tobytes()
-    )
-
-
-def pictures(count: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (count, 28, 28), dtype=np.uint8)
-
-
-def write_mnist(folder: Path, packed: bool = True) -> None:
-    (folder / "mnist").mkdir(parents=True)
-    arrays = [
-        pictures(TRAIN_COUNT, 1),
-        np.arange(TRAIN_COUNT, dtype=np.uint8) % 10,
-        pictures(TEST_COUNT, 2),
-        np.arange(TEST_COUNT, dtype=np.uint8),
-    ]
-    for name, numbers in zip(FILES, arrays, strict=True):
-        content = idx_bytes(numbers)
-        path = folder / "mnist" / (f"{name}.gz" if packed else name)
-        path.write_bytes(gzip.compress(content) if packed else content)
 
 
 @pytest.fixture
@@ -55,10 +35,12 @@ def test_pixels_come_row_by_row_between_0_and_1(folder: Path) -> None:
     data = MNIST().load(folder)
     x, y = everything(data.test)
     assert x.dtype == torch.float32
-    assert x.shape == (TEST_COUNT, 784, 1)
-    assert torch.equal(x.view(TEST_COUNT, 28, 28), torch.from_numpy(pictures(TEST_COUNT, 2)).float() / 255)
+    assert x.shape == (MNIST_TEST_COUNT, 784, 1)
+    assert torch.equal(
+        x.view(MNIST_TEST_COUNT, 28, 28), torch.from_numpy(mnist_pictures(MNIST_TEST_COUNT, 2)).float() / 255
+    )
     assert y.dtype == torch.int64
-    assert y.tolist() == list(range(TEST_COUNT))
+    assert y.tolist() == list(range(MNIST_TEST_COUNT))
     assert (data.input.kind, data.input.size, data.input.length) == ("values", 1, 784)
     assert data.input.image == (28, 28)
     assert data.classes == tuple("0123456789")
@@ -77,7 +59,7 @@ def test_train_and_validation_share_out_the_training_digits(folder: Path) -> Non
     assert (len(data.train), len(data.validation)) == (16, 4)
     x = torch.cat([everything(data.train)[0], everything(data.validation)[0]])
     seen = {image.numpy().tobytes() for image in (x * 255).round().to(torch.uint8)}
-    assert seen == {image.tobytes() for image in pictures(TRAIN_COUNT, 1)}
+    assert seen == {image.tobytes() for image in mnist_pictures(MNIST_TRAIN_COUNT, 1)}
 
 
 def test_seed_chooses_the_held_out_digits(folder: Path) -> None:
@@ -124,18 +106,18 @@ def test_permutation_seed_chooses_the_random_order_only(folder: Path) -> None:
     assert torch.equal(everything(first.validation)[1], everything(other.validation)[1])
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", MNIST_FILES)
 def test_a_missing_file_is_named(folder: Path, name: str) -> None:
     (folder / "mnist" / f"{name}.gz").unlink()
     with pytest.raises(DatasetMissingError, match=rf"{name}.*s4 data get mnist"):
         MNIST().load(folder)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", MNIST_FILES)
 def test_a_truncated_file_is_named(folder: Path, name: str) -> None:
     path = folder / "mnist" / f"{name}.gz"
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises(ValueError, match=rf"{name}.*s4 data get mnist --again"):
         MNIST().load(folder)
     assert not any((folder / "prepared").glob("*"))
 
@@ -154,7 +136,7 @@ def test_files_that_do_not_hold_digits_are_refused(
     folder: Path, name: str, numbers: np.ndarray, message: str
 ) -> None:
     (folder / "mnist" / f"{name}.gz").write_bytes(gzip.compress(idx_bytes(numbers)))
-    with pytest.raises(ValueError, match=rf"{name}.*{message}.*s4 data get mnist"):
+    with pytest.raises(ValueError, match=rf"{name}.*{message}.*s4 data get mnist --again"):
         MNIST().load(folder)
 
 

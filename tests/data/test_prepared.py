@@ -2,6 +2,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_full_disk_is_told_with_the_space_needed_and_leaves_nothing(
     monkeypatch.setattr(np, "save", save_until_full)
     with pytest.raises(OSError, match=r"No space left on device\): they need 16 MB\. Free some space"):
         prepared_arrays(tmp_path, "set-1", lambda: {name: np.zeros(10**6) for name in "ab"})
-    assert list((tmp_path / "prepared").iterdir()) == []
+    assert not (tmp_path / "prepared").exists()
     monkeypatch.undo()
     assert prepared_arrays(tmp_path, "set-1", some_arrays)["numbers"].size == 6
 
@@ -118,13 +119,13 @@ def test_interrupted_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(np, "save", interrupt)
     with pytest.raises(KeyboardInterrupt):
         prepared_arrays(tmp_path, "set-1", some_arrays)
-    assert list((tmp_path / "prepared").iterdir()) == []
+    assert not (tmp_path / "prepared").exists()
 
 
 def test_arrays_of_objects_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="allow_pickle"):
         prepared_arrays(tmp_path, "set-1", lambda: {"objects": np.array([{}], dtype=object)})
-    assert list((tmp_path / "prepared").iterdir()) == []
+    assert not (tmp_path / "prepared").exists()
 
 
 def test_what_a_killed_process_left_is_not_taken_for_the_arrays(tmp_path: Path) -> None:
@@ -132,6 +133,43 @@ def test_what_a_killed_process_left_is_not_taken_for_the_arrays(tmp_path: Path) 
     left.mkdir(parents=True)
     (left / "numbers.npy").write_bytes(b"half")
     assert prepared_arrays(tmp_path, "set-1", some_arrays)["numbers"].size == 6
+
+
+def test_what_a_killed_process_left_days_ago_is_removed(tmp_path: Path) -> None:
+    old, recent, other = (
+        tmp_path / "prepared" / name
+        for name in ("set-1.unfinished-a", "set-1.unfinished-b", "set-2.unfinished-c")
+    )
+    for folder in (old, recent, other):
+        folder.mkdir(parents=True)
+        (folder / "numbers.npy").write_bytes(b"half")
+    two_days_ago = time.time() - 2 * 24 * 60 * 60
+    for folder in (old, other):
+        os.utime(folder, (two_days_ago, two_days_ago))
+    prepared_arrays(tmp_path, "set-1", some_arrays)
+    assert sorted(path.name for path in (tmp_path / "prepared").iterdir()) == ["set-1", "set-1.unfinished-b"]
+
+
+def test_array_that_was_removed_is_named_with_what_to_do(tmp_path: Path) -> None:
+    prepared_arrays(tmp_path, "set-1", some_arrays)
+    place = tmp_path / "prepared" / "set-1"
+    (place / "labels.npy").unlink()
+    arrays = prepared_arrays(tmp_path, "set-1", refuse_to_build)
+    assert arrays["numbers"].size == 6
+    with pytest.raises(FileNotFoundError, match=r"labels\.npy has been removed") as caught:
+        arrays["labels"]
+    assert f"Delete the folder {place}" in str(caught.value)
+
+
+@pytest.mark.parametrize("kept", [0, 5, 70, -1])
+def test_damaged_array_is_named_with_what_to_do(tmp_path: Path, kept: int) -> None:
+    prepared_arrays(tmp_path, "set-1", some_arrays)
+    place = tmp_path / "prepared" / "set-1"
+    content = (place / "labels.npy").read_bytes()
+    (place / "labels.npy").write_bytes(content[:kept])
+    with pytest.raises(ValueError, match=r"labels\.npy is damaged") as caught:
+        prepared_arrays(tmp_path, "set-1", refuse_to_build)
+    assert f"Delete the folder {place}" in str(caught.value)
 
 
 def test_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

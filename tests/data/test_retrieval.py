@@ -1,26 +1,13 @@
 import numpy as np
 import pytest
+from official_files import LRA_FOLDERS, PAIRS, write_pairs
 
 from torchs4.data import retrieval
-from torchs4.data.imdb import END_OF_TEXT, FIRST_CHARACTER, UNKNOWN
+from torchs4.data.characters import END_OF_TEXT, FIRST_CHARACTER, UNKNOWN
 from torchs4.data.location import DatasetMissingError
 from torchs4.data.retrieval import Retrieval
 
-PLACE = "lra_release/lra_release/tsv_data"
-# Characters that occur twice in training: b ' x y, and in the order of code points ' b x y.
-PAIRS = {
-    "train": [("1.0", "b'xy'", "b'yx'"), ("0.0", "b'x'", "b'q'"), ("1", "b''", "b'y'")],
-    "eval": [("0.0", "b'xyz'", "b'x'")],
-    "test": [("1.0", "b'y'", "b'xyxyxy'"), ("0", "b'x'", "b'y'")],
-}
 QUOTE, B, X, Y = range(FIRST_CHARACTER, FIRST_CHARACTER + 4)
-
-
-def write_pairs(folder, pairs=PAIRS, place=PLACE):
-    (folder / place).mkdir(parents=True)
-    for part, rows in pairs.items():
-        lines = [f"{label}\tP01-{n}\tP02-{n}\t{one}\t{two}\n" for n, (label, one, two) in enumerate(rows)]
-        (folder / place / f"new_aan_pairs.{part}.tsv").write_text("".join(lines), encoding="utf-8")
 
 
 def contents(split):
@@ -32,9 +19,9 @@ def contents(split):
     ]
 
 
-@pytest.mark.parametrize("place", retrieval._FOLDERS)
-def test_pairs_are_read_as_they_stand_with_their_labels(tmp_path, place):
-    write_pairs(tmp_path, place=place)
+@pytest.mark.parametrize("release", LRA_FOLDERS)
+def test_pairs_are_read_as_they_stand_with_their_labels(tmp_path, release):
+    write_pairs(tmp_path, release=release)
     data = Retrieval(min_count=2).load(tmp_path)
     assert data.input.documents == 2
     assert data.input.size == FIRST_CHARACTER + 4
@@ -92,6 +79,23 @@ def test_reading_in_pieces_changes_nothing(tmp_path, monkeypatch):
     assert contents(Retrieval(min_count=2).load(tmp_path / "b").train) == whole
 
 
+def test_reading_tells_how_far_it_is(tmp_path, monkeypatch):
+    place = write_pairs(tmp_path)
+    monkeypatch.setattr(retrieval, "_PAIRS_AT_ONCE", 2)
+    reports = []
+    Retrieval(min_count=2).load(tmp_path, lambda *report: reports.append(report))
+    sizes = {part: (place / f"new_aan_pairs.{part}.tsv").stat().st_size for part in PAIRS}
+    assert [what for what, _, _ in reports] == [
+        *["Counting characters of new_aan_pairs.train.tsv"] * 2,
+        *["Reading new_aan_pairs.train.tsv"] * 2,
+        "Reading new_aan_pairs.eval.tsv",
+        "Reading new_aan_pairs.test.tsv",
+    ]
+    assert [total for _, _, total in reports] == [*[sizes["train"]] * 4, sizes["eval"], sizes["test"]]
+    assert 0 < reports[0][1] < reports[1][1] == sizes["train"]
+    assert all(done == total for _, done, total in reports[3:])
+
+
 def test_missing_files_say_how_to_get_them(tmp_path):
     with pytest.raises(DatasetMissingError, match="s4 data get lra"):
         Retrieval().load(tmp_path)
@@ -113,13 +117,12 @@ def test_missing_files_say_how_to_get_them(tmp_path):
     ],
 )
 def test_damaged_file_is_refused_with_its_line(tmp_path, damage, message):
-    write_pairs(tmp_path)
-    path = tmp_path / PLACE / "new_aan_pairs.eval.tsv"
+    path = write_pairs(tmp_path) / "new_aan_pairs.eval.tsv"
     path.write_bytes(damage)
     with pytest.raises(ValueError, match=message) as caught:
         Retrieval().load(tmp_path)
     assert str(path) in str(caught.value)
-    assert "s4 data get lra" in str(caught.value)
+    assert "s4 data get lra --again" in str(caught.value)
     assert not any((tmp_path / "prepared").glob("*"))
 
 

@@ -7,7 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchs4.data.sequences import ArraySplit, TokenSplit, hold_out
+from torchs4.data.sequences import (
+    ArraySplit,
+    TokenSplit,
+    hold_out,
+    offsets_of,
+    require_validation_fraction,
+    split_in_three,
+)
 
 # Tokens of text i are i + 1, so that a batch shows which text went where.
 LENGTHS = (3, 64, 65, 0, 200, 1)
@@ -186,5 +193,15 @@ def test_every_example_is_held_out_equally_often() -> None:
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, float("nan")])
 def test_fraction_must_leave_both_parts(fraction: float) -> None:
-    with pytest.raises(ValueError, match="must lie between 0 and 1"):
-        hold_out(100, fraction, seed=0)
+    with pytest.raises(ValueError, match=rf"validation_fraction is {fraction}; it must lie between 0 and 1"):
+        require_validation_fraction(fraction)
+
+
+def test_three_parts_are_these_on_every_machine() -> None:
+    train, validation, test = split_in_three(10, 2, seed=0)
+    assert (train.tolist(), validation.tolist(), test.tolist()) == ([0, 1, 3, 5, 8, 9], [2, 7], [4, 6])
+
+
+def test_offsets_begin_with_0_and_end_with_the_end() -> None:
+    assert offsets_of([3, 0, 2]).tolist() == [0, 3, 3, 5]
+    assert offsets_of([3, 0, 2]).dtype == np.int64

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from official_files import TEST_SPEAKER, VALIDATION_SPEAKER, noise, write_recordings, write_wav
 
 from torchs4.data.location import DatasetMissingError
 from torchs4.data.mfcc import mfcc
@@ -13,26 +14,6 @@ from torchs4.data.sequences import SequenceData, Split
 from torchs4.data.speech_commands import SC10_WORDS, SpeechCommands
 
 OFFICIAL = SpeechCommands(split="official")
-# Speakers of the small data, in the order of their files; two are on the lists.
-SPEAKERS = ("a0", "b1", "c2", "d3")
-VALIDATION, TEST = "b1", "c2"
-
-
-def write_wav(
-    path: Path, samples: np.ndarray, *, channels: int = 1, width: int = 2, rate: int = 16_000
-) -> None:
-    with wave.open(str(path), "wb") as recording:
-        recording.setnchannels(channels)
-        recording.setsampwidth(width)
-        recording.setframerate(rate)
-        recording.writeframes(samples.astype("<i2").tobytes())
-
-
-def noise(number: int) -> np.ndarray:
-    """One second whose first three samples tell the clip's number, whatever was subtracted and divided."""
-    samples = np.random.default_rng(number).integers(-3000, 5000, 16_000)
-    samples[:3] = number * 100, 0, 10_000
-    return samples
 
 
 def clip_numbers(split: Split) -> list[int]:
@@ -42,17 +23,7 @@ def clip_numbers(split: Split) -> list[int]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Ten words by four speakers, numbered 0 to 39 in the order of the words; clip 4·w + s."""
-    root = tmp_path / "SpeechCommands" / "speech_commands_v0.02"
-    lists: dict[str, list[str]] = {speaker: [f"bird/{speaker}_nohash_0.wav"] for speaker in SPEAKERS}
-    for label, word in enumerate(SC10_WORDS):
-        (root / word).mkdir(parents=True)
-        for place, speaker in enumerate(SPEAKERS):
-            write_wav(root / word / f"{speaker}_nohash_0.wav", noise(4 * label + place))
-            lists[speaker].append(f"{word}/{speaker}_nohash_0.wav")
-    (root / "validation_list.txt").write_text("\n".join(lists[VALIDATION]) + "\n")
-    (root / "testing_list.txt").write_text("\n".join(lists[TEST]) + "\n")
-    return root
+    return write_recordings(tmp_path)
 
 
 def load(root: Path, config: SpeechCommands = OFFICIAL) -> SequenceData:
@@ -118,7 +89,7 @@ def test_random_split_depends_on_the_seed_alone(root: Path) -> None:
 def test_clips_that_are_not_one_second_long_are_left_out(root: Path) -> None:
     write_wav(root / "yes" / "a0_nohash_1.wav", noise(0)[:15_999])
     write_wav(root / "go" / "a0_nohash_1.wav", np.append(noise(0), 0))
-    write_wav(root / "no" / f"{TEST}_nohash_0.wav", noise(6)[:8000])
+    write_wav(root / "no" / f"{TEST_SPEAKER}_nohash_0.wav", noise(6)[:8000])
     data = load(root)
     assert clip_numbers(data.train) == [n for n in range(40) if n % 4 in (0, 3)]
     assert clip_numbers(data.test) == [n for n in range(2, 40, 4) if n != 6]
@@ -165,13 +136,37 @@ def test_other_version_has_its_own_folder_and_arrays(root: Path) -> None:
     assert len(load(root).test) == 10
     other = root.with_name("speech_commands_v0.01")
     root.rename(other)
-    write_wav(other / "yes" / f"{TEST}_nohash_0.wav", noise(88))
+    write_wav(other / "yes" / f"{TEST_SPEAKER}_nohash_0.wav", noise(88))
     assert clip_numbers(load(other, SpeechCommands(version="0.01", split="official")).test)[0] == 88
 
 
 def test_missing_data_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(DatasetMissingError, match=r"speech_commands_v0\.02 .*s4 data get speech-commands"):
         SpeechCommands().load(tmp_path)
+
+
+def test_messages_name_the_version_that_is_wanted(root: Path) -> None:
+    config = SpeechCommands(version="0.01")
+    other = root.with_name("speech_commands_v0.01")
+    root.rename(other)
+    (other / "go" / "a0_nohash_0.wav").write_bytes(b"no recording")
+    with pytest.raises(ValueError, match=r"speech-commands-v0\.01 --again"):
+        load(other, config)
+    (other / "testing_list.txt").unlink()
+    with pytest.raises(DatasetMissingError, match=r"`s4 data get speech-commands-v0\.01`"):
+        load(other, config)
+    other.rename(other.with_name("elsewhere"))
+    with pytest.raises(DatasetMissingError, match=r"`s4 data get speech-commands-v0\.01`"):
+        load(other, config)
+
+
+def test_reading_tells_how_far_it_is(root: Path) -> None:
+    reports: list[tuple[str, int, int]] = []
+    SpeechCommands(form="mfcc").load(root.parents[1], lambda *report: reports.append(report))
+    assert reports == [
+        *(("Reading recordings", done, 40) for done in range(1, 41)),
+        ("Computing mel coefficients", 1, 1),
+    ]
 
 
 def test_missing_version_points_to_the_one_that_is_there(root: Path) -> None:
@@ -188,14 +183,14 @@ def test_incomplete_data_names_what_is_missing(root: Path, name: str, split: Any
 
 
 def test_listed_clip_must_be_there(root: Path) -> None:
-    (root / "off" / f"{TEST}_nohash_0.wav").unlink()
+    (root / "off" / f"{TEST_SPEAKER}_nohash_0.wav").unlink()
     with pytest.raises(ValueError, match=r"testing_list.txt names off/c2_nohash_0.wav, which is not in"):
         load(root, SpeechCommands())
 
 
 def test_no_clip_may_be_on_both_lists(root: Path) -> None:
     with (root / "testing_list.txt").open("a") as testing:
-        testing.write(f"left/{VALIDATION}_nohash_0.wav\n")
+        testing.write(f"left/{VALIDATION_SPEAKER}_nohash_0.wav\n")
     with pytest.raises(
         ValueError, match=r"left/b1_nohash_0.wav is on the validation list and on the testing"
     ):
@@ -207,7 +202,9 @@ def test_file_cut_anywhere_is_refused_and_nothing_is_kept(root: Path) -> None:
     whole = path.read_bytes()
     for kept in (*range(0, 46), 1000, len(whole) - 2, len(whole) - 1):
         path.write_bytes(whole[:kept])
-        with pytest.raises(ValueError, match=r"a0_nohash_0\.wav .*cut short.* again\."):
+        with pytest.raises(
+            ValueError, match=r"a0_nohash_0\.wav .*cut short.*s4 data get speech-commands --again`\."
+        ):
             load(root)
     assert not list(root.parents[1].rglob("*.npy"))
 

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from torchs4.data.location import DatasetMissingError
+from torchs4.data.location import DatasetMissingError, advise_again
 from torchs4.data.prepared import prepared_arrays
-from torchs4.data.sequences import ArraySplit, InputDescription, SequenceData, hold_out
+from torchs4.data.sequences import (
+    ArraySplit,
+    InputDescription,
+    SequenceData,
+    hold_out,
+    require_validation_fraction,
+)
 from torchs4.layers.options import require_at_least
 
 if TYPE_CHECKING:
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
     from numpy import ndarray
     from numpy.typing import NDArray
     from torch import Tensor
+
+    from torchs4.data.progress import Progress
 
     Convert = Callable[[UInt8[ndarray, "B 1024 d"]], Float[Tensor, "B 1024 d"]]
 
@@ -39,6 +47,8 @@ _GREY_MEAN, _GREY_DEVIATION = 122.6 / 255, 61 / 255
 _LUMINANCE = (19595, 38470, 7471)
 
 _CROP_PADDING = 4
+
+_AGAIN = advise_again("cifar10")
 
 
 @dataclass(frozen=True)
@@ -60,12 +70,9 @@ class CIFAR10:
 
     def __post_init__(self) -> None:
         require_at_least("seed", self.seed, 0)
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(
-                f"validation_fraction is {self.validation_fraction}; it must lie between 0 and 1, like 0.1."
-            )
+        require_validation_fraction(self.validation_fraction)
 
-    def load(self, folder: Path) -> SequenceData:
+    def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """Read `folder/cifar-10-batches-bin`, the binary version as published."""
         name = f"cifar10-{'grey' if self.grey else 'colour'}-v1"
         build = partial(_read_all, folder / "cifar-10-batches-bin", _luminance if self.grey else _interleave)
@@ -105,13 +112,13 @@ def _read_records(path: Path) -> UInt8[ndarray, "count 3073"]:
     if len(numbers) == 0 or len(numbers) % _RECORD:
         raise ValueError(
             f"{path} is truncated or not a CIFAR-10 file: it has {len(numbers):,} bytes, which is not a "
-            f"positive multiple of {_RECORD:,}, the size of one picture. Run `s4 data get cifar10` again."
+            f"positive multiple of {_RECORD:,}, the size of one picture. {_AGAIN}"
         )
     records = numbers.reshape(-1, _RECORD)
     if (largest := records[:, 0].max()) >= len(_CLASSES):
         raise ValueError(
             f"{path} is damaged or not a CIFAR-10 file: it has the label {largest}; labels go from 0 to "
-            f"{len(_CLASSES) - 1}. Run `s4 data get cifar10` again."
+            f"{len(_CLASSES) - 1}. {_AGAIN}"
         )
     return records
 

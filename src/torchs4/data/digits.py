@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from torchs4.data.progress import Progress
+
 _FOLDER = Path(__file__).parent / "bundled" / "digits"
 # Every ten digits in the files hold each class once, so any multiple of ten is balanced.
 _VALIDATION_SIZE = 500
@@ -57,7 +59,7 @@ class BundledDigits:
     def __post_init__(self) -> None:
         require_probability("cut_short", self.cut_short)
 
-    def load(self, folder: Path) -> SequenceData:
+    def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """Read the files that come with the package; nothing is looked for in the folder."""
         train, validation, test = (
             ArraySplit(images, labels, np.arange(len(labels)), scale_grey)
@@ -84,7 +86,9 @@ class _CutShort(Split):
         count = len(rows)
         ends = torch.randint(SIDE, PIXELS + 1, (count,), generator=generator)
         is_cut = torch.rand(count, generator=generator) < self._share
-        return batch._replace(lengths=torch.where(is_cut, ends, PIXELS))
+        lengths = torch.where(is_cut, ends, PIXELS)
+        is_shown = torch.arange(PIXELS) < lengths.unsqueeze(-1)
+        return batch._replace(x=batch.x * is_shown.unsqueeze(-1), lengths=lengths)
 
 
 def _read_splits() -> tuple[GreyImages, GreyImages, GreyImages]:

@@ -34,9 +34,7 @@ def read_idx(path: str | Path) -> Shaped[Tensor, "..."]:
                 # Reading past the numbers makes gzip check the sum at the end of the file.
                 return _read_array(cast("BinaryIO", unpacked), path)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(
-                f"{path} is a damaged or truncated gzip file ({error}). Copy it again."
-            ) from error
+            raise ValueError(f"{path} is a damaged or truncated gzip file ({error}).") from error
 
 
 def _read_array(file: BinaryIO, path: Path) -> Tensor:

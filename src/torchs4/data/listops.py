@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from torchs4.data.location import DatasetMissingError
+from torchs4.data.location import DatasetMissingError, advise_again, find_in_lra
 from torchs4.data.prepared import prepared_arrays
-from torchs4.data.sequences import InputDescription, SequenceData, TokenSplit
+from torchs4.data.sequences import InputDescription, SequenceData, TokenSplit, offsets_of
 from torchs4.layers.options import require_at_least, require_choice
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from torchs4.data.progress import Progress
 
 _DIGITS = tuple("0123456789")
 _OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
@@ -42,9 +44,8 @@ _SHORTEST, _LONGEST = 500, 2000
 # Part of what a seed means: another number here gives other expressions.
 _TREES_AT_ONCE = 2000
 
-# Both places are found among copies of the release.
-_OFFICIAL_FOLDERS = ("lra_release/listops-1000", "lra_release/lra_release/listops-1000")
 _OFFICIAL_NAMES = ("basic_train.tsv", "basic_val.tsv", "basic_test.tsv")
+_AGAIN = advise_again("lra")
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,14 @@ class ListOps:
             require_at_least(name, getattr(self, name), 1)
         require_at_least("seed", self.seed, 0)
 
-    def load(self, folder: Path) -> SequenceData:
+    def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """Expressions as tokens numbered by `VOCABULARY`; the first load prepares them, once."""
         if self.source == "official":
             arrays = prepared_arrays(folder, "listops-official-v1", partial(_read_official, folder))
         else:
             sizes = (self.train_size, self.validation_size, self.test_size)
             name = f"listops-generated-{'-'.join(map(str, sizes))}-seed{self.seed}-v1"
-            arrays = prepared_arrays(folder, name, partial(_generate_splits, sizes, self.seed))
+            arrays = prepared_arrays(folder, name, partial(_generate_splits, sizes, self.seed, progress))
         train, validation, test = (
             TokenSplit(
                 arrays["tokens"],
@@ -108,19 +109,21 @@ class _Expressions(NamedTuple):
     values: NDArray[np.uint8]
 
 
-def _generate_splits(sizes: tuple[int, int, int], seed: int) -> dict[str, NDArray[Any]]:
+def _generate_splits(
+    sizes: tuple[int, int, int], seed: int, progress: Progress | None
+) -> dict[str, NDArray[Any]]:
     train, validation, test = sizes
-    expressions = _draw_distinct(train + validation + test, np.random.default_rng(seed))
+    expressions = _draw_distinct(train + validation + test, np.random.default_rng(seed), progress)
     return {
         "tokens": expressions.tokens,
-        "offsets": np.concatenate([[0], np.cumsum(expressions.lengths)]).astype(np.int64),
+        "offsets": offsets_of(expressions.lengths),
         "labels": expressions.values,
         # Test and validation come first, so that they do not depend on how much there is to train on.
         "split": np.repeat(np.array([2, 1, 0], np.uint8), (test, validation, train)),
     }
 
 
-def _draw_distinct(count: int, rng: np.random.Generator) -> _Expressions:
+def _draw_distinct(count: int, rng: np.random.Generator, progress: Progress | None) -> _Expressions:
     """The first `count` different expressions of a permitted length."""
     seen: set[bytes] = set()
     tokens, lengths, values = [], [], []
@@ -138,6 +141,8 @@ def _draw_distinct(count: int, rng: np.random.Generator) -> _Expressions:
             tokens.append(expression)
             lengths.append(drawn.lengths[number])
             values.append(drawn.values[number])
+        if progress is not None:
+            progress("Drawing expressions", len(seen), count)
     return _Expressions(np.concatenate(tokens), np.array(lengths, np.int64), np.array(values, np.uint8))
 
 
@@ -211,8 +216,7 @@ def _evaluate(
 
 
 def _read_official(folder: Path) -> dict[str, NDArray[Any]]:
-    places = [folder / place for place in _OFFICIAL_FOLDERS]
-    place = next((place for place in places if place.is_dir()), places[0])
+    place = find_in_lra(folder, "listops-1000")
     tokens, lengths, labels, split = bytearray(), [], [], []
     for number, name in enumerate(_OFFICIAL_NAMES):
         path = place / name
@@ -225,7 +229,7 @@ def _read_official(folder: Path) -> dict[str, NDArray[Any]]:
             split.append(number)
     return {
         "tokens": np.frombuffer(tokens, np.uint8),
-        "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        "offsets": offsets_of(lengths),
         "labels": np.array(labels, np.uint8),
         "split": np.array(split, np.uint8),
     }
@@ -233,7 +237,6 @@ def _read_official(folder: Path) -> dict[str, NDArray[Any]]:
 
 def _read_tsv(path: Path) -> list[tuple[bytes, int]]:
     """Each line's expression, parentheses dropped, as token numbers, and its value."""
-    advice = f"Delete {path.parent} and run `s4 data get lra`."
     numbers = {word.encode(): number for number, word in enumerate(VOCABULARY) if number}
     examples = []
     with path.open("rb") as file:
@@ -241,7 +244,7 @@ def _read_tsv(path: Path) -> list[tuple[bytes, int]]:
         if header.rstrip(b"\r\n") != b"Source\tTarget":
             raise ValueError(
                 f"{path} is not a file of ListOps: it begins with {header[:40]!r} instead of the columns "
-                f"Source and Target. {advice}"
+                f"Source and Target. {_AGAIN}"
             )
         for line_number, line in enumerate(file, start=2):
             source, tab, target = line.rstrip(b"\r\n").partition(b"\t")
@@ -249,7 +252,7 @@ def _read_tsv(path: Path) -> list[tuple[bytes, int]]:
             if unknown := next((word for word in words if word not in numbers), None):
                 raise ValueError(
                     f"{path} is damaged: line {line_number} holds {unknown[:20]!r}, which is none of "
-                    f"{' '.join(VOCABULARY[1:])}. {advice}"
+                    f"{' '.join(VOCABULARY[1:])}. {_AGAIN}"
                 )
             expression = bytes(map(numbers.__getitem__, words))
             closed = expression.count(_CLOSE)
@@ -257,9 +260,9 @@ def _read_tsv(path: Path) -> list[tuple[bytes, int]]:
             if not tab or target not in numbers or not target.isdigit() or opened != closed or not expression:
                 raise ValueError(
                     f"{path} is damaged or truncated: line {line_number} should be an expression, a tab and "
-                    f"a digit; it ends with {line[-40:]!r}. {advice}"
+                    f"a digit; it ends with {line[-40:]!r}. {_AGAIN}"
                 )
             examples.append((expression, int(target)))
     if not examples:
-        raise ValueError(f"{path} holds no expressions. {advice}")
+        raise ValueError(f"{path} holds no expressions. {_AGAIN}")
     return examples

@@ -24,6 +24,17 @@ def _user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
+def find_in_lra(folder: Path, name: str) -> Path:
+    """A folder of the Long Range Arena's release; some copies have one more folder around it."""
+    plain, wrapped = folder / "lra_release" / name, folder / "lra_release" / "lra_release" / name
+    return wrapped if wrapped.is_dir() and not plain.is_dir() else plain
+
+
+def advise_again(name: str) -> str:
+    """What to do about files of a dataset that are there but damaged."""
+    return f"Run `s4 data get {name} --again`."
+
+
 class DatasetMissingError(FileNotFoundError):
     """A dataset's files are not in the data folder; the message says how to get them."""
 

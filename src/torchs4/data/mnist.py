@@ -10,9 +10,15 @@ import numpy as np
 import torch
 
 from torchs4.data.idx import read_idx
-from torchs4.data.location import DatasetMissingError
+from torchs4.data.location import DatasetMissingError, advise_again
 from torchs4.data.prepared import prepared_arrays
-from torchs4.data.sequences import ArraySplit, InputDescription, SequenceData, hold_out
+from torchs4.data.sequences import (
+    ArraySplit,
+    InputDescription,
+    SequenceData,
+    hold_out,
+    require_validation_fraction,
+)
 from torchs4.layers.options import require_at_least, require_choice
 
 if TYPE_CHECKING:
@@ -23,9 +29,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from torchs4.data.progress import Progress
+
 SIDE = 28
 PIXELS = SIDE * SIDE
 DIGITS = tuple("0123456789")
+
+_AGAIN = advise_again("mnist")
 
 PixelOrder = Literal["none", "bit_reversal", "random"]
 
@@ -52,12 +62,9 @@ class MNIST:
         require_choice("permutation", self.permutation, get_args(PixelOrder))
         require_at_least("permutation_seed", self.permutation_seed, 0)
         require_at_least("seed", self.seed, 0)
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(
-                f"validation_fraction is {self.validation_fraction}; it must lie between 0 and 1, like 0.1."
-            )
+        require_validation_fraction(self.validation_fraction)
 
-    def load(self, folder: Path) -> SequenceData:
+    def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """Read `folder/mnist`, which holds the four published files, gzipped or not."""
         arrays = prepared_arrays(folder, "mnist-v1", partial(_read_all, folder / "mnist"))
         order = self._order()
@@ -91,17 +98,17 @@ def read_digits(folder: Path, name: str) -> GreyImages:
     """The digits of `name-images-idx3-ubyte` and `name-labels-idx1-ubyte`, each with or without .gz."""
     images_path = _find(folder, f"{name}-images-idx3-ubyte")
     labels_path = _find(folder, f"{name}-labels-idx1-ubyte")
-    images, labels = read_idx(images_path), read_idx(labels_path)
+    images, labels = _read_numbers(images_path), _read_numbers(labels_path)
     if images.dtype != torch.uint8 or images.shape[1:] != (SIDE, SIDE) or len(images) == 0:
         raise ValueError(
             f"{images_path} holds numbers of type {images.dtype} and shape {tuple(images.shape)}; expected "
-            f"torch.uint8 of shape (count, {SIDE}, {SIDE}). Run `s4 data get mnist` again."
+            f"torch.uint8 of shape (count, {SIDE}, {SIDE}). {_AGAIN}"
         )
     if labels.dtype != torch.uint8 or labels.shape != images.shape[:1] or labels.max() >= len(DIGITS):
         raise ValueError(
             f"{labels_path} does not fit {images_path.name}: expected one number from 0 to 9 for each of "
             f"{len(images):,} images, found type {labels.dtype} and shape {tuple(labels.shape)}, largest "
-            f"{int(labels.max()) if labels.numel() else None}. Run `s4 data get mnist` again."
+            f"{int(labels.max()) if labels.numel() else None}. {_AGAIN}"
         )
     return GreyImages(images.flatten(1).numpy(), labels.numpy())
 
@@ -138,6 +145,13 @@ def _read_all(folder: Path) -> dict[str, NDArray[np.uint8]]:
         "test_images": test.images,
         "test_labels": test.labels,
     }
+
+
+def _read_numbers(path: Path) -> Tensor:
+    try:
+        return read_idx(path)
+    except ValueError as error:
+        raise ValueError(f"{error} {_AGAIN}") from error
 
 
 def _find(folder: Path, name: str) -> Path:

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
+
+_DAY_SECONDS = 24 * 60 * 60
+
+
+class _Arrays(dict[str, "NDArray[Any]"]):
+    """The arrays of a prepared set by their names."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__()
+        self._place = place
+        for path in sorted(place.glob("*.npy")):
+            try:
+                self[path.stem] = np.load(path, mmap_mode="r", allow_pickle=False)
+            except (ValueError, EOFError) as error:
+                raise ValueError(f"{path} is damaged ({error}). {self._advice()}") from error
+
+    def __missing__(self, name: str) -> NDArray[Any]:
+        raise FileNotFoundError(
+            f"{self._place} is not complete: {name}.npy has been removed. {self._advice()}"
+        )
+
+    def _advice(self) -> str:
+        return f"Delete the folder {self._place} and run the same command again: it is prepared anew."
 
 
 def prepared_arrays(
@@ -28,14 +52,14 @@ def prepared_arrays(
     place = folder / "prepared" / name
     if not place.is_dir():
         _write(place, build)
-    return {
-        path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in sorted(place.glob("*.npy"))
-    }
+    return _Arrays(place)
 
 
 def _write(place: Path, build: Callable[[], Mapping[str, NDArray[Any]]]) -> None:
+    made = [folder for folder in (place.parent, place.parent.parent) if not folder.exists()]
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
+        _remove_what_killed_processes_left(place.parent)
         unfinished = Path(tempfile.mkdtemp(prefix=f"{place.name}.unfinished-", dir=place.parent))
     except OSError as error:
         raise OSError(
@@ -62,3 +86,25 @@ def _write(place: Path, build: Callable[[], Mapping[str, NDArray[Any]]]) -> None
                 ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+        _remove_empty(made)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """A dataset that is not there leaves no trace of having been looked for."""
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+
+
+def _remove_what_killed_processes_left(folder: Path) -> None:
+    for path in folder.glob("*.unfinished-*"):
+        try:
+            age = time.time() - path.stat().st_mtime
+        except FileNotFoundError:
+            # Another process has just finished it.
+            continue
+        # No preparation takes a day, so nobody is at work there any more.
+        if age > _DAY_SECONDS:
+            shutil.rmtree(path, ignore_errors=True)

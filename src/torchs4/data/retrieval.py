@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from torchs4.data.imdb import (
+from torchs4.data.characters import (
     FIRST_CHARACTER,
     character_numbers,
     count_characters,
     encode_texts,
     frequent_characters,
 )
-from torchs4.data.location import DatasetMissingError
+from torchs4.data.location import DatasetMissingError, advise_again, find_in_lra
 from torchs4.data.prepared import prepared_arrays
-from torchs4.data.sequences import InputDescription, SequenceData, TokenSplit
+from torchs4.data.sequences import InputDescription, SequenceData, TokenSplit, offsets_of
 from torchs4.layers.options import require_at_least
 
 if TYPE_CHECKING:
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-# The first is the release as it unpacks; the second is without its doubled folder.
-_FOLDERS = ("lra_release/lra_release/tsv_data", "lra_release/tsv_data")
+    from torchs4.data.progress import Progress
+
 _PAIRS_AT_ONCE = 1000
+_AGAIN = advise_again("lra")
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,14 @@ class Retrieval:
         require_at_least("max_length", self.max_length, 1)
         require_at_least("min_count", self.min_count, 1)
 
-    def load(self, folder: Path) -> SequenceData:
+    def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """Pairs of documents as numbers of characters; the benchmark's eval file is the validation split.
 
         The first load reads several gigabytes twice and keeps the beginnings of the documents.
         """
         name = f"retrieval-characters-{self.max_length}-{self.min_count}-v1"
-        arrays = prepared_arrays(folder, name, partial(_prepare, folder, self.max_length, self.min_count))
+        build = partial(_prepare, folder, self.max_length, self.min_count, progress)
+        arrays = prepared_arrays(folder, name, build)
         train, validation, test = (
             TokenSplit(
                 arrays[f"{part}_tokens"],
@@ -90,46 +92,51 @@ class _Pairs(NamedTuple):
     texts: list[str]
 
 
-def _prepare(folder: Path, max_length: int, min_count: int) -> dict[str, NDArray[Any]]:
-    places = [folder / place for place in _FOLDERS]
-    place = next((place for place in places if place.is_dir()), places[0])
+def _prepare(
+    folder: Path, max_length: int, min_count: int, progress: Progress | None
+) -> dict[str, NDArray[Any]]:
+    place = find_in_lra(folder, "tsv_data")
     paths = {part: place / f"new_aan_pairs.{part}.tsv" for part in ("train", "eval", "test")}
     for path in paths.values():
         if not path.is_file():
             raise DatasetMissingError("lra", path)
-    counts = sum(count_characters(pairs.texts) for pairs in _read_pairs(paths["train"], max_length))
+    counts = sum(
+        count_characters(pairs.texts)
+        for pairs in _read_pairs(paths["train"], max_length, "Counting characters of", progress)
+    )
     vocabulary = frequent_characters(np.asarray(counts), min_count)
     table = character_numbers(vocabulary)
     arrays: dict[str, NDArray[Any]] = {"vocabulary": vocabulary}
     for part, path in paths.items():
         labels: list[int] = []
         tokens, lengths = [], []
-        for pairs in _read_pairs(path, max_length):
+        for pairs in _read_pairs(path, max_length, "Reading", progress):
             encoded, sizes = encode_texts(pairs.texts, table)
             labels += pairs.labels
             tokens.append(encoded)
             lengths.append(sizes)
         arrays[f"{part}_tokens"] = np.concatenate(tokens)
-        arrays[f"{part}_offsets"] = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+        arrays[f"{part}_offsets"] = offsets_of(np.concatenate(lengths))
         arrays[f"{part}_labels"] = np.array(labels, np.uint8)
     return arrays
 
 
-def _read_pairs(path: Path, max_length: int) -> Iterator[_Pairs]:
+def _read_pairs(path: Path, max_length: int, purpose: str, progress: Progress | None) -> Iterator[_Pairs]:
     """The pairs of one file in order, some at a time, texts cut to `max_length` characters."""
-    empty = True
+    size = path.stat().st_size
+    if size == 0:
+        raise ValueError(f"{path} is empty. {_AGAIN}")
     with path.open("rb") as file:
         lines = enumerate(file, start=1)
         while some := list(islice(lines, _PAIRS_AT_ONCE)):
-            empty = False
             pairs = _Pairs([], [])
             for number, line in some:
                 label, first, second = _read_line(line, number, path)
                 pairs.labels.append(label)
                 pairs.texts.extend((first[:max_length], second[:max_length]))
             yield pairs
-    if empty:
-        raise ValueError(f"{path} is empty. {_advice(path)}")
+            if progress is not None:
+                progress(f"{purpose} {path.name}", file.tell(), size)
 
 
 def _read_line(line: bytes, number: int, path: Path) -> tuple[int, str, str]:
@@ -140,14 +147,8 @@ def _read_line(line: bytes, number: int, path: Path) -> tuple[int, str, str]:
     except ValueError as error:
         raise ValueError(
             f"{path} is damaged or truncated: line {number} should hold a label, two identifiers and two "
-            f"texts, separated by tabs ({error}). {_advice(path)}"
+            f"texts, separated by tabs ({error}). {_AGAIN}"
         ) from error
     if value not in (0, 1):
-        raise ValueError(
-            f"{path} is damaged: line {number} has the label {label}, not 0 or 1. {_advice(path)}"
-        )
+        raise ValueError(f"{path} is damaged: line {number} has the label {label}, not 0 or 1. {_AGAIN}")
     return int(value), first, second
-
-
-def _advice(path: Path) -> str:
-    return f"Delete {path.parent} and run `s4 data get lra`."

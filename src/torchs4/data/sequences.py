@@ -13,11 +13,14 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from jaxtyping import Int, Shaped
     from numpy.typing import NDArray
     from torch import Tensor
+
+    from torchs4.data.progress import Progress
 
 # Batches of unequal lengths are padded to a multiple of this: few different lengths, few plans to prepare.
 _LENGTH_STEP = 64
@@ -77,8 +80,11 @@ class SequenceData:
 class DataConfig(Protocol):
     """Options of a dataset: a frozen dataclass that can load it."""
 
-    def load(self, folder: Path) -> SequenceData:
-        """Read the dataset from the data folder; it must be there already, except for generated ones."""
+    def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
+        """Read the dataset from the data folder; it must be there already, except for generated ones.
+
+        What takes long tells `progress` what is being done, how much of it is done and how much there is.
+        """
 
 
 class _Converter(Protocol):
@@ -148,10 +154,20 @@ class TokenSplit(Split):
         )
 
 
-def hold_out(count: int, fraction: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Numbers 0 … count - 1 in two sorted parts: what stays for training, and the fraction held out."""
+def offsets_of(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each of these texts begins when they lie one after the other, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def require_validation_fraction(fraction: float) -> None:
+    """Refuse what `hold_out` cannot work with; configurations ask at once, not after minutes of reading."""
+    # Written so that NaN fails it.
     if not 0 < fraction < 1:
         raise ValueError(f"validation_fraction is {fraction}; it must lie between 0 and 1, like 0.1.")
+
+
+def hold_out(count: int, fraction: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers 0 … count - 1 in two sorted parts: what stays for training, and the fraction held out."""
     held = round(count * fraction)
     if not 0 < held < count:
         raise ValueError(
@@ -160,3 +176,11 @@ def hold_out(count: int, fraction: float, seed: int) -> tuple[NDArray[np.int64],
         )
     order = np.random.default_rng(seed).permutation(count)
     return np.sort(order[held:]), np.sort(order[:held])
+
+
+def split_in_three(
+    count: int, held: int, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers 0 … count - 1 in three sorted parts: for training, then `held` for validation and for test."""
+    order = np.random.default_rng(seed).permutation(count)
+    return np.sort(order[2 * held :]), np.sort(order[held : 2 * held]), np.sort(order[:held])

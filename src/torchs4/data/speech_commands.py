@@ -7,15 +7,16 @@ import hashlib
 import os
 import wave
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 
-from torchs4.data.location import DatasetMissingError
+from torchs4.data.location import DatasetMissingError, advise_again
 from torchs4.data.mfcc import mfcc
 from torchs4.data.prepared import prepared_arrays
-from torchs4.data.sequences import ArraySplit, InputDescription, SequenceData
+from torchs4.data.progress import reported
+from torchs4.data.sequences import ArraySplit, InputDescription, SequenceData, split_in_three
 from torchs4.layers.options import require_at_least, require_choice
 
 if TYPE_CHECKING:
@@ -26,14 +27,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from torchs4.data.progress import Progress
+
 SC10_WORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
 
 Form = Literal["raw", "mfcc"]
 Version = Literal["0.01", "0.02"]
 SplitRule = Literal["random", "official"]
 
-_NAME = "speech-commands"
-_AGAIN = f"Run `s4 data get {_NAME}` again."
+# What the catalogue calls them.
+_NAMES: dict[Version, str] = {"0.01": "speech-commands-v0.01", "0.02": "speech-commands"}
 _SAMPLES = 16_000
 _MFCC_SHAPE = (161, 20)
 # Of all clips for validation, and as many again for the test.
@@ -69,27 +72,27 @@ class SpeechCommands:
         require_choice("split", self.split, get_args(SplitRule))
         require_at_least("seed", self.seed, 0)
 
-    def load(self, folder: Path) -> SequenceData:
+    def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """The three splits, from `folder/SpeechCommands/speech_commands_v{version}`."""
-        root = _find(folder, self.version)
-        clips = _clip_names(root)
+        release = _find(folder, self.version)
+        clips = _clip_names(release)
         # Read for the random split too: the lists name what an interrupted download lacks.
-        official = _official_split(root, clips)
+        official = _official_split(release, clips)
         # The names stand for the clips, so that completing a half-unpacked folder prepares it again.
         digest = hashlib.sha256("\n".join(clips).encode()).hexdigest()[:12]
-        base = f"{_NAME}-{self.version}-{digest}"
+        base = f"speech-commands-{self.version}-{digest}"
         arrays = recordings = prepared_arrays(
-            folder, f"{base}-raw-{_PREPARATION}", lambda: _read_recordings(root, clips)
+            folder, f"{base}-raw-{_PREPARATION}", lambda: _read_recordings(release, clips, progress)
         )
         if self.form == "mfcc":
             arrays = prepared_arrays(
-                folder, f"{base}-mfcc-{_PREPARATION}", lambda: _transform(recordings["inputs"])
+                folder, f"{base}-mfcc-{_PREPARATION}", lambda: _transform(recordings["inputs"], progress)
             )
         if self.split == "official":
-            members = _official_members(official[recordings["clips"]], root)
+            members = _official_members(official[recordings["clips"]], release)
         else:
-            members = _random_members(len(recordings["clips"]), self.seed)
-        mean, deviation = _mean_and_deviation(arrays, members[0], root)
+            members = _random_members(len(recordings["clips"]), self.seed, release)
+        mean, deviation = _mean_and_deviation(arrays, members[0], release)
         convert = functools.partial(_standardise, mean=mean, deviation=deviation)
         train, validation, test = (
             ArraySplit(arrays["inputs"], recordings["labels"], rows, convert) for rows in members
@@ -98,47 +101,61 @@ class SpeechCommands:
         return SequenceData(InputDescription("values", size, length), SC10_WORDS, train, validation, test)
 
 
-def _find(folder: Path, version: Version) -> Path:
+class _Release(NamedTuple):
+    """Where one version of the recordings lies, and what the catalogue calls it."""
+
+    root: Path
+    name: str
+
+    @property
+    def again(self) -> str:
+        return advise_again(self.name)
+
+
+def _find(folder: Path, version: Version) -> _Release:
     root = folder / "SpeechCommands" / f"speech_commands_v{version}"
     if not root.is_dir():
         present = [
             other for other in get_args(Version) if (root.parent / f"speech_commands_v{other}").is_dir()
         ]
         advice = f"Choose version {present[0]}, which is there" if present else None
-        raise DatasetMissingError(_NAME, root, advice)
-    return root
+        raise DatasetMissingError(_NAMES[version], root, advice)
+    return _Release(root, _NAMES[version])
 
 
-def _clip_names(root: Path) -> list[str]:
+def _clip_names(release: _Release) -> list[str]:
     """Every clip as "word/file.wav", words in the order of their labels, files in that of their names."""
-    clips = []
+    root, clips = release.root, []
     for word in SC10_WORDS:
         if not (root / word).is_dir():
-            raise DatasetMissingError(_NAME, root / word)
+            raise DatasetMissingError(release.name, root / word)
         # Unpacking on a Mac may leave hidden companions, named ._ and the clip's name.
         names = [name for name in os.listdir(root / word) if name.endswith(".wav") and name[0] != "."]
         clips += [f"{word}/{name}" for name in sorted(names)]
     return clips
 
 
-def _read_recordings(root: Path, clips: list[str]) -> dict[str, NDArray[Any]]:
+def _read_recordings(
+    release: _Release, clips: list[str], progress: Progress | None
+) -> dict[str, NDArray[Any]]:
     """The clips of full length with their labels, their places in the list, and what standardising needs."""
     inputs = np.empty((len(clips), _SAMPLES, 1), dtype=np.int16)
     kept: list[int] = []
-    for place, clip in enumerate(clips):
-        if (samples := _read_clip(root / clip)) is not None:
+    for place, clip in enumerate(reported(clips, "Reading recordings", progress)):
+        if (samples := _read_clip(release.root / clip, release.again)) is not None:
             inputs[len(kept), :, 0] = samples
             kept.append(place)
     if not kept:
         raise ValueError(
-            f"None of the {len(clips)} clips of the ten words in {root} has {_SAMPLES:,} samples. {_AGAIN}"
+            f"None of the {len(clips)} clips of the ten words in {release.root} has {_SAMPLES:,} samples. "
+            f"{release.again}"
         )
     inputs = inputs[: len(kept)]
     labels = np.array([SC10_WORDS.index(clips[place].split("/")[0]) for place in kept], dtype=np.uint8)
     return {"inputs": inputs, "labels": labels, "clips": np.array(kept), **_power_sums(inputs, np.int64)}
 
 
-def _read_clip(path: Path) -> NDArray[np.int16] | None:
+def _read_clip(path: Path, again: str) -> NDArray[np.int16] | None:
     """The samples, or None if there are more or fewer than a second has."""
     try:
         with wave.open(str(path)) as recording:
@@ -146,27 +163,28 @@ def _read_clip(path: Path) -> NDArray[np.int16] | None:
             if (channels, width, rate) != (1, 2, _SAMPLES):
                 raise ValueError(
                     f"{path} has {channels} channels of {8 * width} bits at {rate:,} Hz; expected 1 channel "
-                    f"of 16 bits at {_SAMPLES:,} Hz. {_AGAIN}"
+                    f"of 16 bits at {_SAMPLES:,} Hz. {again}"
                 )
             if recording.getnframes() != _SAMPLES:
                 return None
             content = recording.readframes(_SAMPLES)
     except (wave.Error, EOFError) as error:
         raise ValueError(
-            f"{path} is not a WAV file or is cut short ({error or 'it ends early'}). {_AGAIN}"
+            f"{path} is not a WAV file or is cut short ({error or 'it ends early'}). {again}"
         ) from error
     if len(content) != 2 * _SAMPLES:
         raise ValueError(
             f"{path} is cut short: it promises {2 * _SAMPLES:,} bytes of samples and holds {len(content):,}. "
-            f"{_AGAIN}"
+            f"{again}"
         )
     # The wave module has put the bytes in this machine's order.
     return np.frombuffer(content, dtype=np.int16)
 
 
-def _transform(recordings: NDArray[np.int16]) -> dict[str, NDArray[Any]]:
+def _transform(recordings: NDArray[np.int16], progress: Progress | None) -> dict[str, NDArray[Any]]:
     inputs = np.empty((len(recordings), *_MFCC_SHAPE), dtype=np.float32)
-    for start in range(0, len(recordings), _CLIPS_AT_ONCE):
+    starts = range(0, len(recordings), _CLIPS_AT_ONCE)
+    for start in reported(starts, "Computing mel coefficients", progress):
         # Computed in double precision, so that machines agree on the single precision that is kept.
         rows = slice(start, start + _CLIPS_AT_ONCE)
         samples = torch.from_numpy(recordings[rows, :, 0].astype(np.float64))
@@ -186,14 +204,16 @@ def _power_sums(inputs: NDArray[Any], dtype: type[np.int64 | np.float64]) -> dic
 
 
 def _mean_and_deviation(
-    arrays: Mapping[str, NDArray[Any]], train: NDArray[np.int64], root: Path
+    arrays: Mapping[str, NDArray[Any]], train: NDArray[np.int64], release: _Release
 ) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
     """Of every column, over all positions of the training clips."""
     numbers = len(train) * arrays["inputs"].shape[1]
     mean = arrays["sums"][train].sum(axis=0) / numbers
     variance = arrays["squares"][train].sum(axis=0) / numbers - mean**2
     if not (variance > 0).all():
-        raise ValueError(f"The training clips in {root} are silent: every sample is the same. {_AGAIN}")
+        raise ValueError(
+            f"The training clips in {release.root} are silent: every sample is the same. {release.again}"
+        )
     return torch.from_numpy(mean).to(torch.float32), torch.from_numpy(np.sqrt(variance)).to(torch.float32)
 
 
@@ -203,41 +223,41 @@ def _standardise(
     return torch.from_numpy(rows).to(torch.float32, copy=True).sub_(mean).div_(deviation)
 
 
-def _official_split(root: Path, clips: list[str]) -> NDArray[np.uint8]:
+def _official_split(release: _Release, clips: list[str]) -> NDArray[np.uint8]:
     """For each clip 0 (training), 1 (on the validation list) or 2 (on the testing list)."""
     places = {clip: place for place, clip in enumerate(clips)}
     codes = np.zeros(len(clips), dtype=np.uint8)
     for code, name in ((1, "validation_list.txt"), (2, "testing_list.txt")):
-        path = root / name
+        path = release.root / name
         if not path.is_file():
-            raise DatasetMissingError(_NAME, path)
+            raise DatasetMissingError(release.name, path)
         for clip in path.read_text(encoding="utf-8").split():
             if clip.split("/")[0] not in SC10_WORDS:
                 continue
             if clip not in places:
-                raise ValueError(f"{path} names {clip}, which is not in {root}. {_AGAIN}")
+                raise ValueError(f"{path} names {clip}, which is not in {release.root}. {release.again}")
             if codes[places[clip]] not in (0, code):
                 raise ValueError(
-                    f"{clip} is on the validation list and on the testing list of {root}. {_AGAIN}"
+                    f"{clip} is on the validation list and on the testing list of {release.root}. "
+                    f"{release.again}"
                 )
             codes[places[clip]] = code
     return codes
 
 
-def _official_members(codes: NDArray[np.uint8], root: Path) -> list[NDArray[np.int64]]:
-    members = [np.flatnonzero(codes == code) for code in range(3)]
+def _official_members(codes: NDArray[np.uint8], release: _Release) -> tuple[NDArray[np.int64], ...]:
+    members = tuple(np.flatnonzero(codes == code) for code in range(3))
     sizes = tuple(map(len, members))
     if 0 in sizes:
         raise ValueError(
-            f"The lists in {root} leave {sizes} clips of full length to train on, validate and test with; "
-            f"each needs at least one. {_AGAIN}"
+            f"The lists in {release.root} leave {sizes} clips of full length to train on, validate and "
+            f"test with; each needs at least one. {release.again}"
         )
     return members
 
 
-def _random_members(count: int, seed: int) -> list[NDArray[np.int64]]:
+def _random_members(count: int, seed: int, release: _Release) -> tuple[NDArray[np.int64], ...]:
     held = round(count * _HELD_OUT)
     if not held:
-        raise ValueError(f"{count} clips are too few to hold out {_HELD_OUT:.0%} of them. {_AGAIN}")
-    order = np.random.default_rng(seed).permutation(count)
-    return [np.sort(order[2 * held :]), np.sort(order[held : 2 * held]), np.sort(order[:held])]
+        raise ValueError(f"{count} clips are too few to hold out {_HELD_OUT:.0%} of them. {release.again}")
+    return split_in_three(count, held, seed)

@@ -83,6 +83,19 @@ class Display:
         )
         self.say(text + ("  best so far" if is_best else ""))
 
+    def preparing(self) -> Callable[[str, int, int], None]:
+        """For data that take a while to get ready; call it with what is done, how much, and of how much."""
+        bars: dict[str, Callable[[int, int], None]] = {}
+
+        def update(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                if self._live is None:
+                    self.say(f"{what} …")
+                bars[what] = self.counting(what)
+            bars[what](done, total)
+
+        return update
+
     def counting(self, text: str) -> Callable[[int, int], None]:
         """A bar for something that takes a while; call it with how much is done, and of how much."""
         if self._live is None:

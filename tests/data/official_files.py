@@ -1,0 +1,203 @@
+"""Small files in the formats in which the datasets are published, written to where their readers look."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+import wave
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from torchs4.data.speech_commands import SC10_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+MNIST_TRAIN_COUNT, MNIST_TEST_COUNT = 20, 6
+MNIST_FILES = [
+    f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
+]
+
+CIFAR_FILES = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
+CIFAR_PER_FILE = 4
+
+# The vocabulary at min_count 2 is "a", "b", "é", numbered from 3 in the order of code points.
+TRAIN_REVIEWS = {"neg": ["ab", "bé", "x"], "pos": ["aab", "éa", "b", "a😀"]}
+TEST_REVIEWS = {"neg": ["zzzz", ""], "pos": ["abé"]}
+
+# Characters that occur twice in training: b ' x y, and in the order of code points ' b x y.
+PAIRS = {
+    "train": [("1.0", "b'xy'", "b'yx'"), ("0.0", "b'x'", "b'q'"), ("1", "b''", "b'y'")],
+    "eval": [("0.0", "b'xyz'", "b'x'")],
+    "test": [("1.0", "b'y'", "b'xyxyxy'"), ("0", "b'x'", "b'y'")],
+}
+
+EXPRESSIONS = {
+    "train": [("[MAX 2 [MIN 4 7 ] 0 ]", 4), ("[SM 9 [MED 1 2 8 ] 3 ]", 4), ("[MED 3 4 ]", 3)],
+    "val": [("[MIN 5 6 ]", 5)],
+    "test": [("[MAX 1 9 ]", 9), ("[SM 5 5 ]", 0)],
+}
+
+# In the order of their files; two are on the lists.
+SPEAKERS = ("a0", "b1", "c2", "d3")
+VALIDATION_SPEAKER, TEST_SPEAKER = "b1", "c2"
+
+# Both are found among copies of the Long Range Arena.
+LRA_FOLDERS = ("lra_release", "lra_release/lra_release")
+
+
+def idx_bytes(numbers: np.ndarray) -> bytes:
+    return (
+        bytes([0, 0, 8, numbers.ndim]) + struct.pack(f">{numbers.ndim}I", *numbers.shape) + numbers.tobytes()
+    )
+
+
+def mnist_pictures(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, 28, 28), dtype=np.uint8)
+
+
+def write_mnist(folder: Path, packed: bool = True) -> None:
+    (folder / "mnist").mkdir(parents=True)
+    arrays = [
+        mnist_pictures(MNIST_TRAIN_COUNT, 1),
+        np.arange(MNIST_TRAIN_COUNT, dtype=np.uint8) % 10,
+        mnist_pictures(MNIST_TEST_COUNT, 2),
+        np.arange(MNIST_TEST_COUNT, dtype=np.uint8),
+    ]
+    for name, numbers in zip(MNIST_FILES, arrays, strict=True):
+        content = idx_bytes(numbers)
+        path = folder / "mnist" / (f"{name}.gz" if packed else name)
+        path.write_bytes(gzip.compress(content) if packed else content)
+
+
+def cifar_records(number: int) -> np.ndarray:
+    numbers = np.random.default_rng(number).integers(0, 256, (CIFAR_PER_FILE, 3073), dtype=np.uint8)
+    numbers[:, 0] %= 10
+    return numbers
+
+
+def write_cifar(folder: Path) -> None:
+    (folder / "cifar-10-batches-bin").mkdir(parents=True)
+    for number, name in enumerate(CIFAR_FILES):
+        cifar_records(number).tofile(folder / "cifar-10-batches-bin" / name)
+
+
+def write_reviews(
+    folder: Path,
+    train: Mapping[str, Sequence[str]] = TRAIN_REVIEWS,
+    test: Mapping[str, Sequence[str]] = TEST_REVIEWS,
+) -> None:
+    for part, sides in (("train", train), ("test", test)):
+        for side, texts in sides.items():
+            place = folder / "aclImdb" / part / side
+            place.mkdir(parents=True)
+            for number, text in enumerate(texts):
+                (place / f"{number}_{9 if side == 'pos' else 2}.txt").write_bytes(text.encode())
+
+
+def write_pairs(
+    folder: Path,
+    pairs: Mapping[str, Sequence[tuple[str, str, str]]] = PAIRS,
+    release: str = LRA_FOLDERS[0],
+) -> Path:
+    place = folder / release / "tsv_data"
+    place.mkdir(parents=True)
+    for part, rows in pairs.items():
+        lines = [f"{label}\tP01-{n}\tP02-{n}\t{one}\t{two}\n" for n, (label, one, two) in enumerate(rows)]
+        (place / f"new_aan_pairs.{part}.tsv").write_text("".join(lines), encoding="utf-8")
+    return place
+
+
+def write_expressions(
+    folder: Path,
+    expressions: Mapping[str, Sequence[tuple[str, int]]] = EXPRESSIONS,
+    release: str = LRA_FOLDERS[0],
+) -> Path:
+    place = folder / release / "listops-1000"
+    place.mkdir(parents=True)
+    for name, lines in expressions.items():
+        rows = "".join(f"{_parenthesised(source.split())}\t{target}\n" for source, target in lines)
+        (place / f"basic_{name}.tsv").write_text("Source\tTarget\n" + rows)
+    return place
+
+
+def _parenthesised(words: Sequence[str]) -> str:
+    """An expression as the release writes it: every argument wrapped in one more pair of parentheses."""
+    position = 0
+
+    def node() -> str:
+        nonlocal position
+        word = words[position]
+        position += 1
+        if not word.startswith("["):
+            return word
+        text = word
+        while words[position] != "]":
+            text = f"( {text} {node()} )"
+        position += 1
+        return f"( {text} ] )"
+
+    return node()
+
+
+def png(pixels: np.ndarray) -> bytes:
+    Image = pytest.importorskip("PIL.Image", reason="official pictures are read with pillow")
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def pathfinder_pixels(number: int) -> np.ndarray:
+    return np.random.default_rng(number).integers(0, 256, (32, 32), dtype=np.uint8)
+
+
+def write_pathfinder(folder: Path, release: str = LRA_FOLDERS[0]) -> Path:
+    """Lists 2 and 10, in which numeric and alphabetic order differ, of 10 pictures each."""
+    root = folder / release / "pathfinder32" / "curv_contour_length_14"
+    (root / "metadata").mkdir(parents=True)
+    for position, part in enumerate((2, 10)):
+        (root / "imgs" / str(part)).mkdir(parents=True)
+        lines = []
+        for number in range(10):
+            total = 10 * position + number
+            (root / f"imgs/{part}/sample_{number}.png").write_bytes(png(pathfinder_pixels(total)))
+            lines.append(
+                f"imgs/{part} sample_{number}.png {number} {int(total % 3 == 0)} 1.0 14 4 2 0.5 1 1\n"
+            )
+        (root / "metadata" / f"{part}.npy").write_text("".join(lines))
+    return root
+
+
+def write_wav(
+    path: Path, samples: np.ndarray, *, channels: int = 1, width: int = 2, rate: int = 16_000
+) -> None:
+    with wave.open(str(path), "wb") as recording:
+        recording.setnchannels(channels)
+        recording.setsampwidth(width)
+        recording.setframerate(rate)
+        recording.writeframes(samples.astype("<i2").tobytes())
+
+
+def noise(number: int) -> np.ndarray:
+    """One second whose first three samples tell the clip's number, whatever was subtracted and divided."""
+    samples = np.random.default_rng(number).integers(-3000, 5000, 16_000)
+    samples[:3] = number * 100, 0, 10_000
+    return samples
+
+
+def write_recordings(folder: Path) -> Path:
+    """Ten words by four speakers, numbered 0 to 39 in the order of the words; clip 4·w + s."""
+    root = folder / "SpeechCommands" / "speech_commands_v0.02"
+    lists: dict[str, list[str]] = {speaker: [f"bird/{speaker}_nohash_0.wav"] for speaker in SPEAKERS}
+    for label, word in enumerate(SC10_WORDS):
+        (root / word).mkdir(parents=True)
+        for place, speaker in enumerate(SPEAKERS):
+            write_wav(root / word / f"{speaker}_nohash_0.wav", noise(4 * label + place))
+            lists[speaker].append(f"{word}/{speaker}_nohash_0.wav")
+    (root / "validation_list.txt").write_text("\n".join(lists[VALIDATION_SPEAKER]) + "\n")
+    (root / "testing_list.txt").write_text("\n".join(lists[TEST_SPEAKER]) + "\n")
+    return root

@@ -1,0 +1,232 @@
+"""What every dataset must do, whatever it holds; a new one joins by a line in CASES."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from official_files import (
+    write_cifar,
+    write_expressions,
+    write_mnist,
+    write_pairs,
+    write_pathfinder,
+    write_recordings,
+    write_reviews,
+)
+
+from torchs4 import data as datasets
+from torchs4.data.sequences import Batch, DataConfig, SequenceData, Split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class Case(NamedTuple):
+    """A dataset, what writes its files into a data folder, and whether loading tells how far it is."""
+
+    config: DataConfig
+    write: Callable[[Path], Any]
+    reports: bool = False
+
+
+def write_nothing(folder: Path) -> None:
+    """For datasets that are generated or come with the package."""
+
+
+CASES = {
+    "digits": Case(datasets.BundledDigits(), write_nothing),
+    "digits-cut-short": Case(datasets.BundledDigits(cut_short=0.5), write_nothing),
+    "mnist": Case(datasets.MNIST(), write_mnist),
+    "mnist-permuted": Case(datasets.MNIST(permutation="random", permutation_seed=3), write_mnist),
+    "cifar10": Case(datasets.CIFAR10(), write_cifar),
+    "cifar10-grey-augmented": Case(datasets.CIFAR10(grey=True, augment=True, seed=1), write_cifar),
+    "imdb": Case(datasets.IMDB(min_count=1, validation_fraction=0.3), write_reviews, reports=True),
+    "imdb-cut": Case(
+        datasets.IMDB(max_length=3, min_count=1, validation_fraction=0.3), write_reviews, reports=True
+    ),
+    "listops": Case(
+        datasets.ListOps(train_size=20, validation_size=3, test_size=4), write_nothing, reports=True
+    ),
+    "listops-official": Case(datasets.ListOps(source="official"), write_expressions),
+    "pathfinder": Case(datasets.Pathfinder(count=20), write_nothing, reports=True),
+    "pathfinder-official": Case(datasets.Pathfinder(source="official"), write_pathfinder, reports=True),
+    "retrieval": Case(datasets.Retrieval(min_count=1), write_pairs, reports=True),
+    "speech-commands": Case(datasets.SpeechCommands(split="official"), write_recordings, reports=True),
+    "speech-commands-mfcc": Case(datasets.SpeechCommands(form="mfcc"), write_recordings, reports=True),
+}
+SPLITS = ("train", "validation", "test")
+
+every_case = pytest.mark.parametrize("name", CASES)
+every_config = pytest.mark.parametrize("config", datasets.CONFIGS, ids=lambda config: config.__name__)
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SequenceData]:
+    """Every case is written and loaded once."""
+
+    @cache
+    def loaded(name: str) -> SequenceData:
+        folder = tmp_path_factory.mktemp(name)
+        CASES[name].write(folder)
+        return CASES[name].config.load(folder)
+
+    return loaded
+
+
+def some_of(split: Split, seed: int | None = None) -> Batch:
+    """Up to 40 examples from all over the split."""
+    rows = np.unique(np.linspace(0, len(split) - 1, 40).astype(np.int64))
+    return split.batch(rows, None if seed is None else torch.Generator().manual_seed(seed))
+
+
+def assert_same(some: Batch, others: Batch) -> None:
+    assert torch.equal(some.x, others.x)
+    assert torch.equal(some.y, others.y)
+    assert (some.lengths is None) == (others.lengths is None)
+    if some.lengths is not None and others.lengths is not None:
+        assert torch.equal(some.lengths, others.lengths)
+
+
+def contents(split: Split, kind: str) -> set[Any]:
+    """Each example's inputs, without padding, which depends on the other examples of a batch."""
+    x = split.batch(np.arange(len(split))).x
+    if kind == "values":
+        return {example.numpy().tobytes() for example in x}
+    documents = x.view(len(x), -1, x.shape[-1])
+    return {tuple(tuple(text[text > 0].tolist()) for text in example) for example in documents}
+
+
+def test_every_dataset_has_a_case() -> None:
+    assert {type(case.config) for case in CASES.values()} == set(datasets.CONFIGS)
+
+
+@every_case
+def test_no_split_is_empty_and_none_shares_an_example(load: Any, name: str) -> None:
+    data = load(name)
+    parts = [getattr(data, split) for split in SPLITS]
+    assert min(map(len, parts)) > 0
+    train, validation, test = (contents(part, data.input.kind) for part in parts)
+    assert len(train) == len(data.train)
+    assert not train & validation
+    assert not train & test
+    assert not validation & test
+
+
+@every_case
+def test_another_folder_gives_the_same_examples_and_tells_how_far_it_is(
+    load: Any, name: str, tmp_path: Path
+) -> None:
+    config, write, reports = CASES[name]
+    write(tmp_path)
+    calls: list[tuple[str, int, int]] = []
+    again = config.load(tmp_path, lambda *report: calls.append(report))
+    once_more = config.load(tmp_path)
+    for split in SPLITS:
+        expected = some_of(getattr(load(name), split))
+        assert_same(some_of(getattr(again, split)), expected)
+        assert_same(some_of(getattr(once_more, split)), expected)
+    assert bool(calls) == reports
+    assert all(what and 0 < done <= total for what, done, total in calls)
+    for what in {what for what, _, _ in calls}:
+        told = [(done, total) for other, done, total in calls if other == what]
+        assert told == sorted(told)
+        assert told[-1][0] == told[-1][1]
+
+
+@every_case
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("seed", [None, 0], ids=["plain", "drawn"])
+def test_batches_are_what_the_description_says(load: Any, name: str, split: str, seed: int | None) -> None:
+    data = load(name)
+    described = data.input
+    batch = some_of(getattr(data, split), seed)
+    count = len(batch.y)
+    leading = (count, described.documents) if described.documents > 1 else (count,)
+    if described.kind == "values":
+        assert batch.x.shape == (*leading, described.length, described.size)
+        assert batch.x.dtype == torch.float32
+        assert batch.x.isfinite().all()
+    else:
+        assert batch.x.shape[:-1] == leading
+        assert 0 < batch.x.shape[-1] <= described.length
+        assert batch.x.dtype == torch.int64
+        assert batch.lengths is not None
+        assert batch.x.min() >= 0
+        assert batch.x.max() < described.size
+    if described.image is not None:
+        assert described.image[0] * described.image[1] == described.length
+    assert batch.y.shape == (count,)
+    assert batch.y.dtype == torch.int64
+    assert batch.y.min() >= 0
+    assert batch.y.max() < len(data.classes)
+
+
+@every_case
+@pytest.mark.parametrize("split", SPLITS)
+def test_lengths_are_within_bounds_and_padding_is_0(load: Any, name: str, split: str) -> None:
+    data = load(name)
+    batch = some_of(getattr(data, split), seed=0)
+    if batch.lengths is None:
+        return
+    width = batch.x.shape[batch.lengths.ndim]
+    assert batch.lengths.shape == batch.x.shape[: batch.lengths.ndim]
+    assert batch.lengths.dtype == torch.int64
+    assert batch.lengths.min() >= 0
+    assert batch.lengths.max() <= width
+    is_padding = torch.arange(width) >= batch.lengths.unsqueeze(-1)
+    assert is_padding.any() or batch.lengths.min() == data.input.length
+    assert (batch.x[is_padding] == 0).all()
+    if data.input.kind == "tokens":
+        assert (batch.x[~is_padding] > 0).all()
+
+
+@every_case
+@pytest.mark.parametrize("split", SPLITS)
+def test_what_is_random_follows_the_generator(load: Any, name: str, split: str) -> None:
+    examples = getattr(load(name), split)
+    assert_same(some_of(examples, seed=5), some_of(examples, seed=5))
+    assert_same(some_of(examples), some_of(examples))
+
+
+@every_case
+def test_rows_may_come_in_any_order_and_repeat(load: Any, name: str) -> None:
+    split = load(name).train
+    last = len(split) - 1
+    batch = split.batch(np.array([last, 0, last]))
+    assert torch.equal(batch.x[0], batch.x[2])
+    assert not torch.equal(batch.x[0], batch.x[1])
+    assert batch.y.tolist() == [
+        int(split.batch(np.array([last])).y),
+        int(split.batch(np.array([0])).y),
+        int(batch.y[0]),
+    ]
+
+
+@every_case
+def test_configuration_is_frozen_and_its_repr_rebuilds_it(name: str) -> None:
+    config = CASES[name].config
+    for field in dataclasses.fields(config):  # type: ignore[arg-type]
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(config, field.name, getattr(config, field.name))
+    rebuilt = eval(repr(config), {type(config).__name__: type(config)})
+    assert rebuilt == config
+    assert hash(rebuilt) == hash(config)
+
+
+@every_config
+def test_every_option_is_documented_and_has_a_default(config: type) -> None:
+    assert config() == config()
+    for field in dataclasses.fields(config):
+        assert field.name in inspect.getdoc(config), field.name  # type: ignore[operator]
+
+
+@every_config
+def test_loading_has_one_signature(config: type) -> None:
+    assert inspect.signature(config.load) == inspect.signature(DataConfig.load)  # type: ignore[attr-defined]
