@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,8 +49,18 @@ WRONG_USAGE, INTERRUPTED = 2, 130
 
 Split = Literal["validation", "test"]
 
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+# Where nobody looks, lines need not fit a screen.
+_PIPE_WIDTH = 160
+
+
+def _console(stderr: bool = False) -> Console:
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPE_WIDTH
+    return console
+
+
+console, errors = _console(), _console(stderr=True)
 
 
 @dataclass(frozen=True)
@@ -157,6 +168,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return WRONG_USAGE
     try:
         return COMMANDS[name](rest)
+    except BrokenPipeError:
+        # Whoever read has seen enough, as in `s4 list | head`; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, OSError, DatasetMissingError, TrainingDivergedError) as error:
         errors.print(f"[red]{type(error).__name__}[/red]: ", end="")
         errors.print(str(error), markup=False, soft_wrap=True)

@@ -24,7 +24,7 @@ GOOD = idx_bytes(0x08, (2, 3), bytes([0, 1, 2, 3, 128, 255]))
 @pytest.mark.parametrize("packed", [False, True])
 def test_reader_gives_the_numbers_plain_or_gzipped(tmp_path: Path, packed: bool) -> None:
     path = tmp_path / "numbers"
-    path.write_bytes(gzip.compress(GOOD) if packed else GOOD)
+    path.write_bytes(gzip.compress(GOOD, mtime=0) if packed else GOOD)
     assert torch.equal(read_idx(path), torch.tensor([[0, 1, 2], [3, 128, 255]], dtype=torch.uint8))
 
 
@@ -67,7 +67,7 @@ def test_reader_refuses_a_file_cut_anywhere(tmp_path: Path, kept: int) -> None:
 
 def test_reader_refuses_a_gzip_file_cut_anywhere(tmp_path: Path) -> None:
     path = tmp_path / "cut.gz"
-    packed = gzip.compress(GOOD)
+    packed = gzip.compress(GOOD, mtime=0)
     # The first byte alone does not say gzip yet.
     for kept in range(2, len(packed)):
         path.write_bytes(packed[:kept])
@@ -77,7 +77,7 @@ def test_reader_refuses_a_gzip_file_cut_anywhere(tmp_path: Path) -> None:
 
 def test_reader_refuses_a_gzip_file_with_a_wrong_sum(tmp_path: Path) -> None:
     path = tmp_path / "damaged.gz"
-    packed = bytearray(gzip.compress(GOOD))
+    packed = bytearray(gzip.compress(GOOD, mtime=0))
     packed[-8] ^= 1
     path.write_bytes(packed)
     with pytest.raises(ValueError, match="damaged"):
@@ -94,7 +94,7 @@ def test_reader_refuses_a_gzip_file_with_a_wrong_sum(tmp_path: Path) -> None:
         (idx_bytes(0x08, (), b""), "not an IDX file"),
         (GOOD + b"\0", "surplus"),
         (idx_bytes(0x0E, (2**32 - 1, 2**32 - 1), b"\0" * 100), "holds 100"),
-        (gzip.compress(b"plain text, gzipped"), "not an IDX file"),
+        (gzip.compress(b"plain text, gzipped", mtime=0), "not an IDX file"),
     ],
 )
 def test_reader_refuses_what_is_not_idx(tmp_path: Path, content: bytes, message: str) -> None:
