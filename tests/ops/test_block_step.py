@@ -78,6 +78,47 @@ def test_gradients_and_half_precision_go_module_by_module():
         assert not block.bfloat16()._steps_in_one_call(x.bfloat16())
 
 
+@pytest.mark.parametrize("part", ["layer", "norm", "mixing"])
+def test_parts_in_another_precision_are_never_read_as_if_they_were_not(part):
+    block, x, _ = block_and_inputs(S4Config(state_size=8), 8, 1, torch.float32)
+    with torch.no_grad():
+        expected = block.double().step(x.double(), block.initial_state(1))[0]
+        block.float()
+        getattr(block, part).double()
+        try:
+            actual = block.step(x, block.initial_state(1))[0]
+        except RuntimeError:
+            # PyTorch refuses to mix precisions in a matrix product; that is fine, reading wrong bytes is not.
+            return
+    assert (actual - expected).abs().max() <= 1e-4 * (1 + expected.abs().max())
+
+
+@pytest.mark.parametrize("name", ["norm_weight", "D", "mixing_weight", "state"])
+def test_what_has_no_bounds_is_checked_before_its_address_is_taken(name):
+    block, x, state = block_and_inputs(S4Config(state_size=8), 8, 1, torch.float32)
+    with torch.no_grad():
+        system, C = block.layer.recurrence(state, 1, 1.0)
+    norm, mixing = block.norm.norm, block.mixing
+    arguments = {
+        "x": x,
+        "norm_weight": norm.weight,
+        "norm_bias": norm.bias,
+        "epsilon": norm.eps,
+        "system": system,
+        "C": C,
+        "D": block.layer.D,
+        "mixing_weight": mixing.weight,
+        "mixing_bias": mixing.bias,
+        "state": state,
+    }
+    wrong = {**arguments, name: arguments[name][..., :-1]}
+    with pytest.raises(ValueError, match=r"has shape .*; expected"):
+        cpu.block_step(**wrong)
+    elsewhere = {**arguments, name: arguments[name].to("meta")}
+    with pytest.raises(ValueError, match=f"{name} is on meta"):
+        cpu.block_step(**elsewhere)
+
+
 def test_a_state_of_another_batch_is_refused_here_too():
     block, x, state = block_and_inputs(S4Config(state_size=4), 4, 2, torch.float32)
     with torch.no_grad(), pytest.raises(ValueError, match=r"expected a tensor of shape \(1, 4, 4\)"):

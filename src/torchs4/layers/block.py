@@ -163,7 +163,7 @@ class S4Block(nn.Module):
             and not torch.is_grad_enabled()
             and not torch.compiler.is_compiling()
             and x_t.shape[0] <= _FEW
-            and x_t.dtype == weight.dtype
+            and x_t.dtype == weight.dtype == self.layer.D.dtype
             and weight.dtype in (torch.float32, torch.float64)
             and not (self.config.dropout and self.training)
             and not torch.is_autocast_enabled(x_t.device.type)

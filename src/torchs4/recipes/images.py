@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torchs4.data import CIFAR10, MNIST, BundledDigits
 from torchs4.recipes.recipe import Recipe
 from torchs4.training.config import BudgetOptions, ModelOptions, OptimizerOptions, TrainingConfig
+
+if TYPE_CHECKING:
+    from torchs4.data.mnist import PixelOrder
 
 
 def digits_cpu() -> TrainingConfig[BundledDigits]:
@@ -18,10 +23,10 @@ def digits_cpu() -> TrainingConfig[BundledDigits]:
     )
 
 
-def mnist_paper(permutation: str) -> TrainingConfig[MNIST]:
+def mnist_paper(permutation: PixelOrder) -> TrainingConfig[MNIST]:
     # Table 11 has no row for MNIST; this is its CIFAR-10 row at half the width and a quarter of the epochs.
     return TrainingConfig(
-        data=MNIST(permutation=permutation),  # type: ignore[arg-type]
+        data=MNIST(permutation=permutation),
         model=ModelOptions(
             layers=6, features=512, norm="layer", pre_norm=False, dropout=0.1, mixing="linear"
         ),
@@ -32,9 +37,9 @@ def mnist_paper(permutation: str) -> TrainingConfig[MNIST]:
     )
 
 
-def mnist_modern(permutation: str) -> TrainingConfig[MNIST]:
+def mnist_modern(permutation: PixelOrder) -> TrainingConfig[MNIST]:
     return TrainingConfig(
-        data=MNIST(permutation=permutation),  # type: ignore[arg-type]
+        data=MNIST(permutation=permutation),
         model=ModelOptions(
             layers=6,
             features=512,
@@ -51,9 +56,9 @@ def mnist_modern(permutation: str) -> TrainingConfig[MNIST]:
     )
 
 
-def mnist_cpu(permutation: str) -> TrainingConfig[MNIST]:
+def mnist_cpu(permutation: PixelOrder) -> TrainingConfig[MNIST]:
     return TrainingConfig(
-        data=MNIST(permutation=permutation),  # type: ignore[arg-type]
+        data=MNIST(permutation=permutation),
         model=ModelOptions(layers=4, features=96, state_size=32, norm="batch"),
         optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=50, warmup_steps=500),
         budget=BudgetOptions(epochs=10, evaluate_every=250, validation_examples=1000),

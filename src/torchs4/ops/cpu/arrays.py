@@ -23,3 +23,15 @@ def as_complex_array(pairs: Tensor) -> NDArray[Any]:
     if double.numel() == 0:
         double = double.new_empty(pairs.shape)
     return torch.view_as_complex(double).numpy()
+
+
+def as_addressable(name: str, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """The tensor in the form in which compiled code may be given its bare address.
+
+    What has no array has no bounds either: a wrong shape or place would read memory that is not its own.
+    """
+    if x.shape != shape:
+        raise ValueError(f"{name} has shape {tuple(x.shape)}; expected {shape}.")
+    if not x.is_cpu:
+        raise ValueError(f"{name} is on {x.device}, the other tensors are on the CPU. Move them together.")
+    return x if x.dtype == dtype and x.is_contiguous() else x.to(dtype).contiguous()

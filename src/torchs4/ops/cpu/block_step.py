@@ -18,6 +18,7 @@ from llvmlite import ir
 from numba import carray
 from numba.core import cgutils
 
+from torchs4.ops.cpu.arrays import as_addressable
 from torchs4.ops.cpu.compiling import compiled
 from torchs4.ops.cpu.modal_step import step_system
 from torchs4.ops.cpu.vectors import (
@@ -53,12 +54,28 @@ def block_step(
     """The twin of reference.block_step."""
     B, H, N = state.shape
     out, new_state = torch.empty((B, H), dtype=x.dtype), torch.empty((B, H, N), dtype=x.dtype)
+    a, p, q, b = system
+    M, R = C.shape[0], p.shape[0]
+    # Held until the call is over: what was converted would otherwise be freed under its address.
     tensors = [
-        tensor.contiguous()
-        for tensor in (x, norm_weight, norm_bias, *system, C, D, mixing_weight, mixing_bias, state)
+        as_addressable(name, tensor, shape, x.dtype)
+        for name, tensor, shape in (
+            ("x", x, (B, H)),
+            ("norm_weight", norm_weight, (H,)),
+            ("norm_bias", norm_bias, (H,)),
+            ("a", a, (H, N // 2, 2)),
+            ("p", p, (R, H, N)),
+            ("q", q, (R, H, N)),
+            ("b", b, (H, N)),
+            ("C", C, (M, H, N)),
+            ("D", D, (M, H)),
+            ("mixing_weight", mixing_weight, (2 * H, M * H)),
+            ("mixing_bias", mixing_bias, (2 * H,)),
+            ("state", state, (B, H, N)),
+        )
     ]
     addresses = [tensor.data_ptr() for tensor in (*tensors, out, new_state)]
-    _step(x.dtype)(*addresses, epsilon, B, H, N, system[1].shape[0], C.shape[0])
+    _step(x.dtype)(*addresses, epsilon, B, H, N, R, M)
     return out, new_state
 
 

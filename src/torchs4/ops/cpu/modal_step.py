@@ -17,6 +17,7 @@ from llvmlite import ir
 from numba import carray
 from numba.core import cgutils
 
+from torchs4.ops.cpu.arrays import as_addressable
 from torchs4.ops.cpu.compiling import compiled
 from torchs4.ops.cpu.vectors import (
     LANES,
@@ -45,7 +46,21 @@ def modal_step(
     M, R = C.shape[0], p.shape[0]
     y = torch.empty((B, M, H), dtype=state.dtype)
     new_state = torch.empty((B, H, N), dtype=state.dtype)
-    tensors = [x.contiguous() for x in (a, p, q, b, C, D.to(state.dtype), u, state)]
+    row, rows, outputs = (H, N), (R, H, N), (M, H, N)
+    # Held until the call is over: what was converted would otherwise be freed under its address.
+    tensors = [
+        as_addressable(name, x, shape, state.dtype)
+        for name, x, shape in (
+            ("a", a, (H, N // 2, 2)),
+            ("p", p, rows),
+            ("q", q, rows),
+            ("b", b, row),
+            ("C", C, outputs),
+            ("D", D, (M, H)),
+            ("u", u, (B, H)),
+            ("state", state, (B, H, N)),
+        )
+    ]
     _step(state.dtype)(*[x.data_ptr() for x in tensors], y.data_ptr(), new_state.data_ptr(), B, H, N, R, M)
     return y, new_state
 
