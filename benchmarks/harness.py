@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -13,11 +10,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
-import torchs4
+from torchs4.training.provenance import provenance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,18 +61,8 @@ def record(name: str, results: dict[str, Any]) -> Path:
     """Write benchmarks/results/NAME.json with command, machine, versions, commit and date."""
     RESULTS.mkdir(exist_ok=True)
     description = {
-        "command": " ".join(["python", *(os.path.relpath(a) if os.path.exists(a) else a for a in sys.argv)]),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "HEAD"),
-        "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no", "--", "src")),
-        "machine": {
-            "processor": _processor(),
-            "cores": os.cpu_count(),
-            "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-            "system": platform.platform(),
-        },
-        "threads": torch.get_num_threads(),
-        "versions": {"python": platform.python_version(), "torchs4": torchs4.__version__, **_versions()},
+        **provenance(),
+        "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no", "--", "../src")),
         "results": results,
     }
     path = RESULTS / f"{name}.json"
@@ -95,23 +81,8 @@ def show(title: str, columns: list[str], rows: list[list[Any]]) -> None:
     console.print(table)
 
 
-def _versions() -> dict[str, str]:
-    from importlib.metadata import version
-
-    return {name: version(name) for name in ("torch", "numpy", "numba")}
-
-
 def _git(*arguments: str) -> str:
     result = subprocess.run(
         ["git", *arguments], capture_output=True, text=True, cwd=RESULTS.parent, check=False
     )
     return result.stdout.strip()
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor()

@@ -25,6 +25,7 @@ def provenance() -> dict[str, Any]:
         "machine": {
             "processor": _processor(),
             "cores": os.cpu_count(),
+            "memory_gb": _memory_gb(),
             "system": platform.platform(),
             "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
@@ -73,6 +74,13 @@ def _commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return result.stdout.strip()
+
+
+def _memory_gb() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
+    except (AttributeError, ValueError, OSError):
+        return None
 
 
 def _processor() -> str:
