@@ -17,19 +17,22 @@ def make_inputs(features, dtype=torch.float64):
     return mixed, normal(2 * features, seed=2).to(dtype), normal(3, 4, features, seed=3).to(dtype)
 
 
+@pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("features", [1, 3, 8, 17, 64])
-def test_gates_and_their_gradients_match_the_plain_ones(features, dtype):
+def test_gates_and_their_gradients_match_the_plain_ones(features, dtype, scaled):
     mixed, bias, residual = make_inputs(features, dtype)
     grad = normal(*residual.shape, seed=4).to(dtype)
+    scale = normal(3, features, seed=5).to(dtype) if scaled else None
     exact = [x.double() for x in (mixed, bias, residual, grad)]
+    exact_scale = scale.double() if scaled else None
     actual = [
-        cpu.gated_residual(mixed, bias, residual),
-        *cpu.gated_residual_backward(grad, mixed, bias),
+        cpu.gated_residual(mixed, bias, residual, scale),
+        *cpu.gated_residual_backward(grad, mixed, bias, scale),
     ]
     expected = [
-        reference.gated_residual(*exact[:3]),
-        *reference.gated_residual_backward(exact[3], *exact[:2]),
+        reference.gated_residual(*exact[:3], exact_scale),
+        *reference.gated_residual_backward(exact[3], *exact[:2], exact_scale),
     ]
     for a, b in zip(actual, expected, strict=True):
         assert a.dtype == dtype
@@ -51,14 +54,17 @@ def test_gates_have_right_gradients(features):
         x[-1:].requires_grad_() if x.ndim > 1 else x.requires_grad_() for x in make_inputs(features)
     )
     assert gradcheck(ops.gated_residual, inputs)
+    scale = normal(1, features, seed=6)
+    assert gradcheck(lambda *tensors: ops.gated_residual(*tensors, scale), inputs)
 
 
 def test_gates_keep_the_rules_for_operators():
     mixed, bias, residual = make_inputs(9)
     inputs = tuple(x.requires_grad_() for x in (mixed, bias, residual))
-    torch.library.opcheck(torch.ops.torchs4.gated_residual.default, inputs)
     backward = torch.ops.torchs4.gated_residual_backward.default
-    torch.library.opcheck(backward, (residual.detach(), mixed.detach(), bias.detach()))
+    for scale in (None, normal(3, 9, seed=5)):
+        torch.library.opcheck(torch.ops.torchs4.gated_residual.default, (*inputs, scale))
+        torch.library.opcheck(backward, (residual.detach(), mixed.detach(), bias.detach(), scale))
 
 
 @pytest.mark.parametrize("features", [3, 8])
@@ -82,6 +88,8 @@ def test_gates_refuse_wrong_shapes():
         ops.gated_residual(mixed[..., :5], bias, residual)
     with pytest.raises(ValueError, match=r"^bias has shape \(5,\); expected \(6,\)"):
         ops.gated_residual(mixed, bias[:5], residual)
+    with pytest.raises(ValueError, match=r"^scale has shape \(3, 2\); expected \(3, 3\)"):
+        ops.gated_residual(mixed, bias, residual, normal(3, 2))
 
 
 def test_a_block_without_dropout_equals_one_whose_dropout_is_asleep():
@@ -99,3 +107,27 @@ def test_half_precision_beside_full_gives_full(mixed_dtype):
     mixed, bias, residual = make_inputs(8, torch.float32)
     y = ops.gated_residual(mixed.to(mixed_dtype), bias, residual)
     assert y.dtype == torch.float32
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_tied_dropout_drops_whole_features_of_a_sequence(residual):
+    torch.manual_seed(0)
+    block = S4Block(40, norm="none", dropout=0.4, tied_dropout=True, residual=residual).double().train()
+    x = normal(5, 30, 40)
+    change = block(x) - x if residual else block(x)
+    dropped = change == 0
+    # Each feature of a sequence is dropped everywhere or nowhere.
+    assert (dropped.all(1) == dropped.any(1)).all()
+    # Of 200 features 80 ± 7.
+    assert 50 < dropped.all(1).sum() < 110
+
+
+def test_tied_dropout_is_the_same_with_and_without_fused_gates():
+    torch.manual_seed(0)
+    block = S4Block(9, dropout=0.5, tied_dropout=True).double().train()
+    x = normal(4, 30, 9)
+    torch.manual_seed(1)
+    fused = block(x)
+    torch.manual_seed(1)
+    mixed = block.mixing(block.dropout(torch.nn.functional.gelu(block.layer(block.norm(x)))))
+    torch.testing.assert_close(fused, x + block.dropout(torch.nn.functional.glu(mixed)))

@@ -86,13 +86,21 @@ class SequenceDropout(nn.Module):
         self.probability = probability
         self.tied = tied
 
+    @property
+    def is_awake(self) -> bool:
+        """Whether it drops anything now."""
+        return self.training and self.probability > 0
+
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.probability == 0:
+        if not self.is_awake:
             return x
         if self.tied and x.ndim == 3:
-            # Dropout1d drops whole rows of the last axis: the length.
-            return F.dropout1d(x.transpose(1, 2), self.probability).transpose(1, 2)
+            return x * self.scales(x)[:, None]
         return F.dropout(x, self.probability)
+
+    def scales(self, x: Float[Tensor, "B L H"]) -> Float[Tensor, "B H"]:
+        """What a tied dropout multiplies the features of each sequence by: 0, or enough to make up for it."""
+        return F.dropout(x.new_ones(x.shape[0], x.shape[2]), self.probability)
 
 
 class S4Block(nn.Module):
@@ -180,13 +188,16 @@ class S4Block(nn.Module):
     def _finish(self, x: Tensor, y: Tensor) -> Tensor:
         """Everything after the layer that treats positions one by one."""
         y = self.dropout(ACTIVATIONS[self.config.activation](y))
-        config = self.config
-        drops = config.dropout and self.training
-        if config.mixing == "glu" and config.residual and not drops and x.ndim == 3:
-            # Nothing comes between the gates and the residual: one pass does both.
-            return ops.gated_residual(F.linear(y, self.mixing.weight), self.mixing.bias, x)
+        config, dropout = self.config, self.dropout
+        fuses = config.mixing == "glu" and config.residual and x.ndim == 3
+        if fuses and (dropout.tied or not dropout.is_awake):
+            # At most a factor comes between the gates and the residual: one pass does it all.
+            mixed = F.linear(y, self.mixing.weight)
+            return ops.gated_residual(
+                mixed, self.mixing.bias, x, dropout.scales(x) if dropout.is_awake else None
+            )
         y = self.mixing(y)
         if config.mixing == "glu":
             y = F.glu(y, dim=-1)
-        y = self.dropout(y)
+        y = dropout(y)
         return x + y if config.residual else y

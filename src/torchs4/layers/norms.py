@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from torchs4 import ops
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -55,14 +58,30 @@ class SequenceBatchNorm(SequenceNorm):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         if mask is None or not self.training:
             return self.norm(x.flatten(0, 1)).view_as(x)
-        normalized = self.norm(x[mask])
-        return normalized.new_zeros(x.shape).masked_scatter(mask[..., None], normalized)
+        return self._without_padding(x, mask)
 
     def step(self, x: Tensor) -> Tensor:
         norm = self.norm
         return F.batch_norm(
             x, norm.running_mean, norm.running_var, norm.weight, norm.bias, training=False, eps=norm.eps
         )
+
+    def _without_padding(self, x: Tensor, mask: Tensor) -> Tensor:
+        norm, count = self.norm, mask.sum()
+        # Reading the count would split a compiled graph or wait for a GPU.
+        if mask.device.type == "cpu" and not torch.compiler.is_compiling() and count < 2:
+            raise ValueError(
+                f"{int(count)} positions of the batch are not padding: their variance is not defined. "
+                f"Batch norm needs at least two to train on; check lengths or mask, or use norm='layer'."
+            )
+        y, mean, variance = ops.masked_batch_norm(x, mask, norm.weight, norm.bias, norm.eps)
+        running = cast("tuple[Tensor, Tensor, Tensor]", tuple(norm.buffers()))
+        momentum = cast("float", norm.momentum)
+        with torch.no_grad():
+            running[0].lerp_(mean, momentum)
+            running[1].lerp_(variance * count / (count - 1), momentum)
+            running[2].add_(1)
+        return y
 
 
 def build_norm(kind: NormKind, features: int) -> SequenceNorm:

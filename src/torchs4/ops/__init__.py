@@ -28,7 +28,7 @@ from torchs4.ops.reference import (
 from torchs4.ops.registered import kernel_dtype
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
     from torchs4.ssm import Discretization
 
@@ -50,6 +50,7 @@ __all__ = [
     "get_implementation",
     "kernel_dtype",
     "long_convolution",
+    "masked_batch_norm",
     "output_row",
     "set_implementation",
 ]
@@ -115,17 +116,45 @@ def long_convolution(
 
 
 def gated_residual(
-    mixed: Float[Tensor, "... 2*H"], bias: Float[Tensor, " 2*H"], residual: Float[Tensor, "... H"]
+    mixed: Float[Tensor, "... 2*H"],
+    bias: Float[Tensor, " 2*H"],
+    residual: Float[Tensor, "... H"],
+    scale: Float[Tensor, "B H"] | None = None,
 ) -> Float[Tensor, "... H"]:
-    """The residual plus a gated linear unit: x + v·σ(g), where v and g are the halves of mixed + bias."""
+    """The residual plus a gated linear unit: x + s·v·σ(g), where v and g are the halves of mixed + bias.
+
+    scale: one s per sequence and feature, as dropout draws them; it gets no gradient.
+    """
     H = residual.shape[-1]
     _require_shape("mixed", mixed, (*residual.shape[:-1], 2 * H))
     _require_shape("bias", bias, (2 * H,))
+    if scale is not None:
+        _require_shape("residual", residual, (len(scale), *residual.shape[1:2], H))
+        _require_shape("scale", scale, (len(residual), H))
     dtypes = {mixed.dtype, bias.dtype, residual.dtype}
     if dtypes != {torch.float32} and dtypes != {torch.float64}:
         # Half precision, alone or beside full precision: PyTorch's rules decide what comes out.
-        return reference.gated_residual(mixed, bias, residual)
-    return registered.gated_residual(mixed, bias, residual)
+        return reference.gated_residual(mixed, bias, residual, scale)
+    return registered.gated_residual(mixed, bias, residual, scale)
+
+
+def masked_batch_norm(
+    x: Float[Tensor, "B L H"],
+    mask: Bool[Tensor, "B L"],
+    weight: Float[Tensor, " H"],
+    bias: Float[Tensor, " H"],
+    epsilon: float,
+) -> tuple[Float[Tensor, "B L H"], Float[Tensor, " H"], Float[Tensor, " H"]]:
+    """Normalise every feature over the positions that the mask marks; the others become zero.
+
+    Also their mean and variance (divided by their number), which carry no gradient.
+    """
+    H = x.shape[-1]
+    _require_shape("mask", mask, tuple(x.shape[:-1]))
+    _require_shape("weight", weight, (H,))
+    _require_shape("bias", bias, (H,))
+    y, mean, variance = registered.masked_batch_norm(x.to(weight.dtype), mask, weight, bias, epsilon)
+    return y.to(x.dtype), mean.detach(), variance.detach()
 
 
 def dplr_step(

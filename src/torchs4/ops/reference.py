@@ -22,7 +22,7 @@ from torchs4.ops.registered import kernel_dtype
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jaxtyping import Complex, Float
+    from jaxtyping import Bool, Complex, Float
 
     from torchs4.ssm import Discretization
 
@@ -479,20 +479,65 @@ def _kernel_spectrum(
 
 
 def gated_residual(
-    mixed: Float[Tensor, "... 2*H"], bias: Float[Tensor, " 2*H"], residual: Float[Tensor, "... H"]
+    mixed: Float[Tensor, "... 2*H"],
+    bias: Float[Tensor, " 2*H"],
+    residual: Float[Tensor, "... H"],
+    scale: Float[Tensor, "B H"] | None = None,
 ) -> Float[Tensor, "... H"]:
-    """The residual plus a gated linear unit: x + v·σ(g), where v and g are the halves of mixed + bias."""
-    return residual + torch.nn.functional.glu(mixed + bias)
+    """The residual plus the gated linear unit of mixed + bias, times the scale of its sequence."""
+    unit = torch.nn.functional.glu(mixed + bias, dim=-1)
+    return residual + (unit if scale is None else unit * scale[:, None])
 
 
 def gated_residual_backward(
-    grad: Float[Tensor, "... H"], mixed: Float[Tensor, "... 2*H"], bias: Float[Tensor, " 2*H"]
+    grad: Float[Tensor, "... H"],
+    mixed: Float[Tensor, "... 2*H"],
+    bias: Float[Tensor, " 2*H"],
+    scale: Float[Tensor, "B H"] | None = None,
 ) -> list[Tensor]:
     """The gradients of `gated_residual` for mixed and bias; that of the residual is grad itself."""
     value, gate = (mixed + bias).chunk(2, dim=-1)
-    gate = torch.sigmoid(gate)
-    mixed_grad = torch.cat([grad * gate, grad * value * gate * (1 - gate)], dim=-1)
-    return [mixed_grad, mixed_grad.flatten(0, -2).sum(0)]
+    gate = gate.sigmoid()
+    value_grad = (grad if scale is None else grad * scale[:, None]) * gate
+    mixed_grad = torch.cat([value_grad, value_grad * value * (1 - gate)], dim=-1)
+    return [mixed_grad, mixed_grad.reshape(-1, len(bias)).sum(0)]
+
+
+# --- normalisation -----------------------------------------------------------------------------------
+
+
+def masked_batch_norm(
+    x: Float[Tensor, "*rows H"],
+    mask: Bool[Tensor, " *rows"],
+    weight: Float[Tensor, " H"],
+    bias: Float[Tensor, " H"],
+    epsilon: float,
+) -> tuple[Float[Tensor, "*rows H"], Float[Tensor, " H"], Float[Tensor, " H"]]:
+    """Normalise over the rows that the mask marks, the others are zero; also their mean and variance."""
+    rows = x[mask]
+    variance, mean = torch.var_mean(rows, dim=0, correction=0)
+    scale = weight * torch.rsqrt(variance + epsilon)
+    y = torch.zeros_like(x)
+    y[mask] = (rows - mean) * scale + bias
+    return y, mean, variance
+
+
+def masked_batch_norm_backward(
+    grad: Float[Tensor, "*rows H"],
+    x: Float[Tensor, "*rows H"],
+    mask: Bool[Tensor, " *rows"],
+    weight: Float[Tensor, " H"],
+    mean: Float[Tensor, " H"],
+    variance: Float[Tensor, " H"],
+    epsilon: float,
+) -> list[Tensor]:
+    """The gradients of `masked_batch_norm` for x, weight and bias."""
+    spread = torch.rsqrt(variance + epsilon)
+    normal, real_grad = (x[mask] - mean) * spread, grad[mask]
+    weight_grad, bias_grad = (real_grad * normal).sum(0), real_grad.sum(0)
+    x_grad = torch.zeros_like(x)
+    x_grad[mask] = weight * spread * (real_grad - (bias_grad + normal * weight_grad) / len(normal))
+    return [x_grad, weight_grad, bias_grad]
 
 
 # --- recurrence --------------------------------------------------------------------------------------

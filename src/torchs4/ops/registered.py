@@ -172,36 +172,91 @@ long_convolution.register_autograd(_differentiate_long_convolution, setup_contex
 
 
 @torch.library.custom_op("torchs4::gated_residual", mutates_args=())
-def gated_residual(mixed: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+def gated_residual(mixed: Tensor, bias: Tensor, residual: Tensor, scale: Tensor | None) -> Tensor:
     """The end of a block; see reference.gated_residual."""
-    return implementation_for(residual).gated_residual(mixed, bias, residual)
+    return implementation_for(residual).gated_residual(mixed, bias, residual, scale)
 
 
 @gated_residual.register_fake
-def _(mixed: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+def _(mixed: Tensor, bias: Tensor, residual: Tensor, scale: Tensor | None) -> Tensor:
     return residual.new_empty(residual.shape)
 
 
 @torch.library.custom_op("torchs4::gated_residual_backward", mutates_args=())
-def gated_residual_backward(grad: Tensor, mixed: Tensor, bias: Tensor) -> list[Tensor]:
+def gated_residual_backward(grad: Tensor, mixed: Tensor, bias: Tensor, scale: Tensor | None) -> list[Tensor]:
     """The gradients of `gated_residual` for mixed and bias."""
-    return implementation_for(grad).gated_residual_backward(grad, mixed, bias)
+    return implementation_for(grad).gated_residual_backward(grad, mixed, bias, scale)
 
 
 @gated_residual_backward.register_fake
-def _(grad: Tensor, mixed: Tensor, bias: Tensor) -> list[Tensor]:
+def _(grad: Tensor, mixed: Tensor, bias: Tensor, scale: Tensor | None) -> list[Tensor]:
     return [x.new_empty(x.shape) for x in (mixed, bias)]
 
 
 def _keep_gates(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:2])
+    mixed, bias, _, scale = inputs
+    ctx.save_for_backward(mixed, bias, scale)
 
 
-def _differentiate_gated_residual(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-    return (*gated_residual_backward(grad, *ctx.saved_tensors), grad)
+def _differentiate_gated_residual(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return (*gated_residual_backward(grad, *ctx.saved_tensors), grad, None)
 
 
 gated_residual.register_autograd(_differentiate_gated_residual, setup_context=_keep_gates)
+
+
+@torch.library.custom_op("torchs4::masked_batch_norm", mutates_args=())
+def masked_batch_norm(
+    x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, epsilon: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """BatchNorm without padding; see reference.masked_batch_norm. Mean and variance have no gradient."""
+    y, mean, variance = implementation_for(x).masked_batch_norm(x, mask, weight, bias, epsilon)
+    return y, mean, variance
+
+
+@masked_batch_norm.register_fake
+def _(x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), x.new_empty(x.shape[-1]), x.new_empty(x.shape[-1])
+
+
+@torch.library.custom_op("torchs4::masked_batch_norm_backward", mutates_args=())
+def masked_batch_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    mask: Tensor,
+    weight: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    epsilon: float,
+) -> list[Tensor]:
+    """The gradients of `masked_batch_norm` for x, weight and bias."""
+    return implementation_for(x).masked_batch_norm_backward(grad, x, mask, weight, mean, variance, epsilon)
+
+
+@masked_batch_norm_backward.register_fake
+def _(
+    grad: Tensor,
+    x: Tensor,
+    mask: Tensor,
+    weight: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    epsilon: float,
+) -> list[Tensor]:
+    return [x.new_empty(x.shape), x.new_empty(x.shape[-1]), x.new_empty(x.shape[-1])]
+
+
+def _keep_rows(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, mask, weight, _, ctx.epsilon = inputs
+    ctx.save_for_backward(x, mask, weight, *output[1:])
+
+
+def _differentiate_masked_batch_norm(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    x_grad, weight_grad, bias_grad = masked_batch_norm_backward(grad, *ctx.saved_tensors, ctx.epsilon)
+    return x_grad, None, weight_grad, bias_grad, None
+
+
+masked_batch_norm.register_autograd(_differentiate_masked_batch_norm, setup_context=_keep_rows)
 
 
 @torch.library.custom_op("torchs4::modal_step", mutates_args=())

@@ -1,5 +1,6 @@
 """The operators in numba, for plain CPUs: the same names and shapes as in `reference`."""
 
+from torchs4.ops.cpu.batch_norm import masked_batch_norm, masked_batch_norm_backward
 from torchs4.ops.cpu.bilinear import bilinear, bilinear_backward
 from torchs4.ops.cpu.block_step import block_step
 from torchs4.ops.cpu.convolution import long_convolution, long_convolution_backward
@@ -20,6 +21,8 @@ __all__ = [
     "gated_residual_backward",
     "long_convolution",
     "long_convolution_backward",
+    "masked_batch_norm",
+    "masked_batch_norm_backward",
     "modal_kernel",
     "modal_kernel_backward",
     "modal_step",

@@ -1,6 +1,7 @@
-"""The end of a block in one pass each way: bias, gated linear unit and residual.
+"""The end of a block in one pass each way: bias, gated linear unit, tied dropout and residual.
 
-Rows are positions; a row of the mixed features holds H values and then H gates.
+Rows are positions; a row of the mixed features holds H values and then H gates. Each sequence has H scales,
+which dropout draws; without it there is one row of ones for all.
 """
 
 from __future__ import annotations
@@ -25,22 +26,23 @@ _ROWS = 64
 
 
 def _emit_gate(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
-    """(out, mixed, bias, residual, row's start in out, in mixed, column, H): eight outputs."""
-    out, mixed, bias, residual = arrays
-    place, mixed_place, column, features = integers
+    """(out, mixed, bias, residual, scale, starts in out, mixed and scale, column, H): eight outputs."""
+    out, mixed, bias, residual, scale = arrays
+    place, mixed_place, scale_place, column, features = integers
     gate_column = builder.add(column, features)
     value = load_vector(builder, element, mixed, builder.add(mixed_place, column))
     gate = load_vector(builder, element, mixed, builder.add(mixed_place, gate_column))
     value = value + load_vector(builder, element, bias, column)
     gate = gate + load_vector(builder, element, bias, gate_column)
+    value = value * load_vector(builder, element, scale, builder.add(scale_place, column))
     at = builder.add(place, column)
     store_vector(load_vector(builder, element, residual, at) + value * sigmoid(gate), element, out, at)
 
 
 def _emit_gate_backward(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
-    """(mixed grad, bias grad, grad, mixed, bias, starts in grad and mixed, column, H): sixteen gradients."""
-    mixed_grad, bias_grad, grad, mixed, bias = arrays
-    place, mixed_place, column, features = integers
+    """(mixed grad, bias grad, grad, mixed, bias, scale, starts in grad, mixed and scale, column, H)."""
+    mixed_grad, bias_grad, grad, mixed, bias, scale = arrays
+    place, mixed_place, scale_place, column, features = integers
     gate_column = builder.add(column, features)
     value = load_vector(builder, element, mixed, builder.add(mixed_place, column))
     gate = load_vector(builder, element, mixed, builder.add(mixed_place, gate_column))
@@ -48,31 +50,35 @@ def _emit_gate_backward(builder: Any, element: Any, arrays: list[Any], integers:
     gate = sigmoid(gate + load_vector(builder, element, bias, gate_column))
     one = Value(builder, ir.Constant(gate.value.type, [1.0] * LANES))
     value_grad = load_vector(builder, element, grad, builder.add(place, column)) * gate
+    value_grad = value_grad * load_vector(builder, element, scale, builder.add(scale_place, column))
     gate_grad = value_grad * value * (one - gate)
     for gradient, at in ((value_grad, column), (gate_grad, gate_column)):
         store_vector(gradient, element, mixed_grad, builder.add(mixed_place, at))
         store_vector(load_vector(builder, element, bias_grad, at) + gradient, element, bias_grad, at)
 
 
-_gate = instruction(4, 4, _emit_gate)
-_gate_backward = instruction(5, 4, _emit_gate_backward)
+_gate = instruction(5, 5, _emit_gate)
+_gate_backward = instruction(6, 5, _emit_gate_backward)
 
 
-def gated_residual(mixed: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
+def gated_residual(mixed: Tensor, bias: Tensor, residual: Tensor, scale: Tensor | None = None) -> Tensor:
     """The twin of reference.gated_residual."""
     out = torch.empty(residual.shape, dtype=residual.dtype)
     with torch_threads():
-        _forward(_rows(out), _rows(mixed), as_array(bias), _rows(residual))
+        _forward(_rows(out), _rows(mixed), as_array(bias), _rows(residual), _scales(scale, residual))
     return out
 
 
-def gated_residual_backward(grad: Tensor, mixed: Tensor, bias: Tensor) -> list[Tensor]:
+def gated_residual_backward(
+    grad: Tensor, mixed: Tensor, bias: Tensor, scale: Tensor | None = None
+) -> list[Tensor]:
     """The twin of reference.gated_residual_backward."""
     mixed_grad = torch.empty(mixed.shape, dtype=mixed.dtype)
     tasks = max(1, min(torch.get_num_threads(), grad.numel() // (grad.shape[-1] * _ROWS)))
     bias_grads = torch.empty(tasks, len(bias), dtype=bias.dtype)
+    scales = _scales(scale, grad)
     with torch_threads():
-        _backward(_rows(mixed_grad), bias_grads.numpy(), _rows(grad), _rows(mixed), as_array(bias))
+        _backward(_rows(mixed_grad), bias_grads.numpy(), _rows(grad), _rows(mixed), as_array(bias), scales)
     return [mixed_grad, bias_grads.sum(0)]
 
 
@@ -80,34 +86,46 @@ def _rows(x: Tensor) -> NDArray[Any]:
     return as_array(x.reshape(-1, x.shape[-1]))
 
 
+def _scales(scale: Tensor | None, like: Tensor) -> NDArray[Any]:
+    return as_array(torch.ones(1, like.shape[-1], dtype=like.dtype) if scale is None else scale)
+
+
 @compiled(parallel=True)
-def _forward(out, mixed, bias, residual):
+def _forward(out, mixed, bias, residual, scale):
     rows, H = residual.shape
+    rows_per_scale = rows // len(scale)
     whole = H // LANES * LANES
     for task in prange((rows + _ROWS - 1) // _ROWS):
         for row in range(task * _ROWS, min(rows, (task + 1) * _ROWS)):
+            sequence = row // rows_per_scale
             for column in range(0, whole, LANES):
-                _gate(out, mixed, bias, residual, row * H, row * 2 * H, column, H)
+                _gate(out, mixed, bias, residual, scale, row * H, row * 2 * H, sequence * H, column, H)
             for column in range(whole, H):
                 gate = 1.0 / (1.0 + math.exp(-(mixed[row, H + column] + bias[H + column])))
-                out[row, column] = residual[row, column] + (mixed[row, column] + bias[column]) * gate
+                value = (mixed[row, column] + bias[column]) * scale[sequence, column]
+                out[row, column] = residual[row, column] + value * gate
 
 
 @compiled(parallel=True)
-def _backward(mixed_grad, bias_grads, grad, mixed, bias):
+def _backward(mixed_grad, bias_grads, grad, mixed, bias, scale):
     rows, H = grad.shape
+    rows_per_scale = rows // len(scale)
     tasks = bias_grads.shape[0]
     whole = H // LANES * LANES
     for task in prange(tasks):
         bias_grad = bias_grads[task]
         bias_grad[:] = 0.0
         for row in range(task * rows // tasks, (task + 1) * rows // tasks):
+            sequence = row // rows_per_scale
+            at, mixed_at, scale_at = row * H, row * 2 * H, sequence * H
             for column in range(0, whole, LANES):
-                _gate_backward(mixed_grad, bias_grad, grad, mixed, bias, row * H, row * 2 * H, column, H)
+                _gate_backward(
+                    mixed_grad, bias_grad, grad, mixed, bias, scale, at, mixed_at, scale_at, column, H
+                )
             for column in range(whole, H):
                 value = mixed[row, column] + bias[column]
                 gate = 1.0 / (1.0 + math.exp(-(mixed[row, H + column] + bias[H + column])))
-                value_grad = grad[row, column] * gate
+                value_grad = grad[row, column] * scale[sequence, column] * gate
                 gate_grad = value_grad * value * (1.0 - gate)
                 mixed_grad[row, column] = value_grad
                 mixed_grad[row, H + column] = gate_grad
