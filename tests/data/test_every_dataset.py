@@ -120,6 +120,15 @@ def test_no_split_is_empty_and_none_shares_an_example(load: Any, name: str) -> N
 
 
 @every_case
+def test_lengths_of_a_split_are_those_of_its_batches(load: Any, name: str) -> None:
+    for split in (getattr(load(name), split) for split in SPLITS):
+        batch = split.batch(np.arange(len(split)))
+        assert (split.lengths is None) == (batch.lengths is None)
+        if batch.lengths is not None:
+            assert split.lengths.tolist() == batch.lengths.view(len(split), -1).amax(1).tolist()
+
+
+@every_case
 def test_another_folder_gives_the_same_examples_and_tells_how_far_it_is(
     load: Any, name: str, tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@ import torch
 from oracle import normal
 
 from torchs4 import ops
-from torchs4.ops.contour import fast_transform_length
+from torchs4.ops.reference.contour import fast_transform_length
 
 # Relative to the largest output: a transform of a few thousand samples rounds about ten times in a row.
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-5}

@@ -54,6 +54,30 @@ def test_the_order_depends_on_seed_and_epoch_and_on_nothing_else() -> None:
     assert order(3, 1) != list(range(20))
 
 
+def test_batches_of_similar_length_hold_every_example_once_and_pad_less() -> None:
+    lengths = np.random.default_rng(0).integers(1, 1000, 403)
+    rows = training_rows(403, 4, seed=3, epoch=1, lengths=lengths)
+    plain = training_rows(403, 4, seed=3, epoch=1)
+    assert [len(row) for row in rows] == [4] * 100
+    assert sorted(np.concatenate(rows)) == sorted(np.concatenate(plain))
+
+    def padded(batches: list[Any]) -> int:
+        return sum(4 * int(lengths[row].max()) - int(lengths[row].sum()) for row in batches)
+
+    assert padded(rows) < padded(plain) / 5
+    # Long and short batches come in turns, not sorted.
+    longest = np.array([lengths[row].max() for row in rows])
+    assert abs(np.corrcoef(longest, np.arange(100))[0, 1]) < 0.3
+    again = training_rows(403, 4, seed=3, epoch=1, lengths=lengths)
+    assert all((a == b).all() for a, b in zip(rows, again, strict=True))
+
+
+def test_evaluation_by_length_takes_the_same_examples_longest_first() -> None:
+    lengths = np.array([5, 9, 2, 9, 7])
+    assert [row.tolist() for row in evaluation_rows(5, 2, lengths=lengths)] == [[1, 3], [4, 0], [2]]
+    assert [row.tolist() for row in evaluation_rows(5, 2, 3, lengths)] == [[4, 0], [2]]
+
+
 def test_fewer_examples_than_a_batch_are_refused() -> None:
     with pytest.raises(ValueError, match=r"has 4 examples, fewer than one batch of 5\. Choose a smaller"):
         training_rows(4, 5, 0, 0)

@@ -22,7 +22,7 @@ class Signals(Split):
     """Each example is its number, repeated."""
 
     def __init__(self, lengths: bool = False) -> None:
-        self.lengths = lengths
+        self.tells_lengths = lengths
 
     def __len__(self) -> int:
         return len(FIRST)
@@ -30,7 +30,7 @@ class Signals(Split):
     def batch(self, rows: Any, generator: torch.Generator | None = None) -> Batch:
         assert generator is None, "evaluation must not augment"
         x = FIRST[rows][:, None, None].repeat(1, 6, 1) + torch.arange(6.0)[:, None]
-        lengths = torch.full((len(rows),), 6) if self.lengths else None
+        lengths = torch.full((len(rows),), 6) if self.tells_lengths else None
         return Batch(x, LABELS[rows], lengths)
 
 

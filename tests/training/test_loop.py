@@ -14,6 +14,7 @@ from accelerate import Accelerator
 from rich.console import Console
 
 from torchs4.data import BundledDigits
+from torchs4.data.sequences import Split
 from torchs4.models import load_model
 from torchs4.training.checkpoints import load_state
 from torchs4.training.config import BudgetOptions, ModelOptions, OptimizerOptions, TrainingConfig
@@ -54,7 +55,7 @@ def make_trainer(
     return trainer
 
 
-class _First:
+class _First(Split):
     """The first examples of a split."""
 
     def __init__(self, split: Any, count: int) -> None:

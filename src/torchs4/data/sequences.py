@@ -61,6 +61,11 @@ class Split(ABC):
     @abstractmethod
     def __len__(self) -> int: ...
 
+    @property
+    def lengths(self) -> NDArray[np.int64] | None:
+        """How long each example's longest input is, or None when all are equally long."""
+        return None
+
     @abstractmethod
     def batch(self, rows: NDArray[np.int64], generator: torch.Generator | None = None) -> Batch:
         """These examples. What is random about them (augmentation) is drawn from the generator."""
@@ -135,6 +140,11 @@ class TokenSplit(Split):
 
     def __len__(self) -> int:
         return len(self._members)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        documents = np.diff(self._offsets).reshape(-1, self._documents)[self._members]
+        return np.minimum(documents.max(1), self._max_length)
 
     def batch(self, rows: NDArray[np.int64], generator: torch.Generator | None = None) -> Batch:
         picked = self._members[rows]

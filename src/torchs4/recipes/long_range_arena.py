@@ -31,7 +31,9 @@ def listops_cpu() -> TrainingConfig[ListOps]:
     return TrainingConfig(
         data=ListOps(),
         model=ModelOptions(layers=4, features=96, state_size=16, norm="batch", bidirectional=True),
-        optim=OptimizerOptions(lr=0.006, ssm_lr=0.003, weight_decay=0.05, batch_size=32, warmup_steps=300),
+        optim=OptimizerOptions(
+            lr=0.006, ssm_lr=0.003, weight_decay=0.05, batch_size=32, similar_lengths=True, warmup_steps=300
+        ),
         budget=BudgetOptions(epochs=3, evaluate_every=250, validation_examples=1000),
     )
 
@@ -66,7 +68,9 @@ def text_cpu() -> TrainingConfig[IMDB]:
             tied_dropout=True,
             bidirectional=True,
         ),
-        optim=OptimizerOptions(lr=0.006, ssm_lr=0.003, weight_decay=0.05, batch_size=32, warmup_steps=300),
+        optim=OptimizerOptions(
+            lr=0.006, ssm_lr=0.003, weight_decay=0.05, batch_size=32, similar_lengths=True, warmup_steps=300
+        ),
         budget=BudgetOptions(epochs=8, evaluate_every=200, validation_examples=1000),
     )
 
@@ -93,7 +97,9 @@ def retrieval_cpu() -> TrainingConfig[Retrieval]:
     return TrainingConfig(
         data=Retrieval(max_length=1000),
         model=ModelOptions(layers=4, features=96, state_size=16, norm="batch", bidirectional=True),
-        optim=OptimizerOptions(lr=0.006, ssm_lr=0.003, weight_decay=0.05, batch_size=32, warmup_steps=300),
+        optim=OptimizerOptions(
+            lr=0.006, ssm_lr=0.003, weight_decay=0.05, batch_size=32, similar_lengths=True, warmup_steps=300
+        ),
         budget=BudgetOptions(epochs=1, evaluate_every=250, validation_examples=1000),
     )
 

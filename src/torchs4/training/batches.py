@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # Batches that wait in memory: enough to ride out a slow disk for a moment.
 _AHEAD = 4
 
+# Batches whose examples are sorted by length together: more of them pad less, but mix less.
+_POOL = 32
+
 
 class Share(NamedTuple):
     """Which part of every batch this process takes: that of its rank, among so many processes."""
@@ -28,26 +31,40 @@ class Share(NamedTuple):
     processes: int = 1
 
 
-def training_rows(examples: int, batch_size: int, seed: int, epoch: int) -> list[NDArray[np.int64]]:
+def training_rows(
+    examples: int, batch_size: int, seed: int, epoch: int, lengths: NDArray[np.int64] | None = None
+) -> list[NDArray[np.int64]]:
     """An epoch's batches as row numbers: all examples in an order drawn from seed and epoch, in full batches.
 
-    Examples that do not fill a last batch wait for another epoch's order.
+    Examples that do not fill a last batch wait for another epoch's order. Given their lengths, a batch holds
+    examples of similar length.
     """
     if examples < batch_size:
         raise ValueError(
             f"The training data has {examples} examples, fewer than one batch of {batch_size}. "
             f"Choose a smaller batch_size."
         )
-    order = np.random.default_rng([seed, epoch]).permutation(examples)
-    return np.split(order[: examples // batch_size * batch_size], examples // batch_size)
+    generator = np.random.default_rng([seed, epoch])
+    order = generator.permutation(examples)[: examples // batch_size * batch_size]
+    if lengths is None:
+        return np.split(order, len(order) // batch_size)
+    pools = np.split(order, range(_POOL * batch_size, len(order), _POOL * batch_size))
+    order = np.concatenate([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools])
+    batches = np.split(order, len(order) // batch_size)
+    return [batches[index] for index in generator.permutation(len(batches))]
 
 
-def evaluation_rows(examples: int, batch_size: int, limit: int = 0) -> list[NDArray[np.int64]]:
-    """All examples in order, or evenly spread ones if there are more than the limit."""
+def evaluation_rows(
+    examples: int, batch_size: int, limit: int = 0, lengths: NDArray[np.int64] | None = None
+) -> list[NDArray[np.int64]]:
+    """All examples in order, or evenly spread ones if there are more than the limit; by length if given."""
     rows = np.arange(examples)
     if 0 < limit < examples:
         # A file may be sorted by class: its first examples would all be alike.
         rows = np.linspace(0, examples - 1, limit).round().astype(np.int64)
+    if lengths is not None:
+        # The longest first: what does not fit into memory shows at once.
+        rows = rows[np.argsort(-lengths[rows], kind="stable")]
     return [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
 
 

@@ -107,6 +107,8 @@ class OptimizerOptions:
         lr: learning rate of everything but the state-space parameters.
         ssm_lr: highest learning rate of the state-space parameters, which have no weight decay.
         batch_size: examples per step, over all processes.
+        similar_lengths: fill a batch with sequences of similar length, so that less is padded and steps are
+            faster; the order of examples is a little less random.
         accumulate: parts into which a step's batch is cut to save memory; the gradient stays the same.
         clip: largest norm of the gradient; 0 does not clip.
         schedule: "cosine" falls to zero along a cosine, "plateau" multiplies by `decay` when validation has
@@ -118,6 +120,7 @@ class OptimizerOptions:
     ssm_lr: float = 1e-3
     weight_decay: float = 0.05
     batch_size: int = 50
+    similar_lengths: bool = False
     accumulate: int = 1
     clip: float = 0.0
     schedule: ScheduleKind = "cosine"

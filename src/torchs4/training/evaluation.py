@@ -53,7 +53,7 @@ def evaluate(
 ) -> Score:
     """The score on a split, or on `limit` evenly spread examples of it; every process takes a share."""
     share = Share(accelerator.process_index, accelerator.num_processes)
-    rows = evaluation_rows(len(split), batch_size, limit)
+    rows = evaluation_rows(len(split), batch_size, limit, split.lengths)
     shares = [part for part in (share_of(row, share) for row in rows) if len(part)]
     totals = torch.zeros(3, dtype=torch.float64, device=accelerator.device)
     was_training = model.training

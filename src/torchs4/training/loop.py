@@ -110,7 +110,8 @@ class Trainer:
         self.model, self.optimizer = accelerator.prepare(model, torch.optim.AdamW(groups))
         # Processes start with the same weights, but drop different values.
         torch.manual_seed(config.seed + 7919 * self.share.rank)
-        self.steps_per_epoch = len(training_rows(len(data.train), optim.batch_size, config.seed, 0))
+        self.lengths = data.train.lengths if optim.similar_lengths else None
+        self.steps_per_epoch = len(self._rows_of(0))
         budget = config.budget
         self.total_steps = budget.epochs * self.steps_per_epoch
         if budget.max_steps:
@@ -133,7 +134,7 @@ class Trainer:
 
     def _train_epoch(self) -> None:
         progress, optim, budget = self.progress, self.config.optim, self.config.budget
-        rows = training_rows(len(self.data.train), optim.batch_size, self.config.seed, progress.epoch)
+        rows = self._rows_of(progress.epoch)
         shares = [share_of(row, self.share) for row in rows]
         augmentation_seed = (self.config.seed, progress.epoch * self.share.processes + self.share.rank)
         stream = BatchStream(self.data.train, shares, progress.batch, augmentation_seed)
@@ -172,6 +173,10 @@ class Trainer:
         self.save()
         if progress.step < self.total_steps and self._anyone(self._stop_asked):
             raise TrainingInterrupted
+
+    def _rows_of(self, epoch: int) -> list[Any]:
+        config = self.config
+        return training_rows(len(self.data.train), config.optim.batch_size, config.seed, epoch, self.lengths)
 
     def _anyone(self, wish: bool) -> bool:
         """Whether any process wishes it: clocks and signals differ, but all must save at the same step."""

@@ -1,0 +1,61 @@
+"""Every operator in plain PyTorch: any device, bounded memory, the twin of every faster implementation.
+
+Axes: B batch, L length, H features, N state size, n = N/2 stored modes, R rank, M output channels per
+feature, K nodes of a contour, T length of a block of time.
+
+Complex numbers cross these modules' borders as real pairs (..., 2) and states as (B, H, N) with real and
+imaginary parts interleaved: optimisers, casts, compilers and exporters all handle reals. One stored mode
+stands for a conjugate pair, so a row c acts on a state x as 2·Re Σ c x.
+"""
+
+from torchs4.ops.reference.batch_norm import masked_batch_norm, masked_batch_norm_backward
+from torchs4.ops.reference.convolution import long_convolution, long_convolution_backward
+from torchs4.ops.reference.dense import (
+    ChunkOperators,
+    chunk_operators,
+    chunk_pass,
+    dense_kernel,
+    dense_step,
+    dense_transition,
+)
+from torchs4.ops.reference.discretization import (
+    DiscreteDPLR,
+    bilinear,
+    bilinear_backward,
+    discretize_diagonal,
+    discretize_dplr,
+    output_row,
+    power_system,
+)
+from torchs4.ops.reference.gating import gated_residual, gated_residual_backward
+from torchs4.ops.reference.modal_kernel import modal_kernel, modal_kernel_backward
+from torchs4.ops.reference.power_kernel import power_kernel, power_kernel_backward
+from torchs4.ops.reference.steps import block_step, modal_step
+
+__all__ = [
+    "ChunkOperators",
+    "DiscreteDPLR",
+    "bilinear",
+    "bilinear_backward",
+    "block_step",
+    "chunk_operators",
+    "chunk_pass",
+    "dense_kernel",
+    "dense_step",
+    "dense_transition",
+    "discretize_diagonal",
+    "discretize_dplr",
+    "gated_residual",
+    "gated_residual_backward",
+    "long_convolution",
+    "long_convolution_backward",
+    "masked_batch_norm",
+    "masked_batch_norm_backward",
+    "modal_kernel",
+    "modal_kernel_backward",
+    "modal_step",
+    "output_row",
+    "power_kernel",
+    "power_kernel_backward",
+    "power_system",
+]
