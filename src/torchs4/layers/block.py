@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchs4 import ops
+from torchs4.layers.fused_steps import FusedSteps, StepParts
 from torchs4.layers.inputs import position_mask, require_sequence, require_vector
 from torchs4.layers.modal_layer import ModalLayer
-from torchs4.layers.norms import NORM_KINDS, NormKind, SequenceLayerNorm, build_norm
+from torchs4.layers.norms import NORM_KINDS, NormKind, build_norm
 from torchs4.layers.options import merge_options, require_choice, require_probability
 from torchs4.layers.s4 import S4Config
 
@@ -32,10 +32,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "none": lambda x: x,
 }
-
-
-# So many sequences step together while their products are bound by reading the weights.
-_FEW = 4
 
 
 class LayerConfig(Protocol):
@@ -118,11 +114,11 @@ class S4Block(nn.Module):
         self.dropout = SequenceDropout(config.dropout, config.tied_dropout)
         widening = 2 if config.mixing == "glu" else 1
         self.mixing = nn.Linear(self.layer.output_features, widening * features)
-        self._is_usual = (
-            isinstance(self.layer, ModalLayer)
-            and (config.norm, config.pre_norm, config.activation) == ("layer", True, "gelu")
-            and (config.mixing, config.residual) == ("glu", True)
-        )
+        self._is_usual = (config.norm, config.pre_norm, config.activation) == ("layer", True, "gelu") and (
+            config.mixing,
+            config.residual,
+        ) == ("glu", True)
+        self._fused_steps = FusedSteps()
 
     def forward(
         self,
@@ -152,8 +148,11 @@ class S4Block(nn.Module):
     ) -> tuple[Float[Tensor, "B H"], Any]:
         """One position: its output and the next state."""
         require_vector(x_t, self.features)
-        if self._steps_in_one_call(x_t):
-            return self._step_in_one_call(x_t, state, rate)
+        prepared = self._fused_steps.prepare([self.step_parts()], x_t, rate)
+        if prepared is not None:
+            self.layer.require_own_state(state, x_t.shape[0])
+            y, (state,) = prepared.step(x_t, [state])
+            return y, state
         y, state = self.layer.step(self.norm.step(x_t) if self.config.pre_norm else x_t, state, rate)
         y = self._finish(x_t, y)
         return (y if self.config.pre_norm else self.norm.step(y)), state
@@ -162,28 +161,21 @@ class S4Block(nn.Module):
         """The state before the first position."""
         return self.layer.initial_state(batch_size)
 
-    def _steps_in_one_call(self, x_t: Tensor) -> bool:
-        """Whether this is a usual block that only predicts, a few sequences at a time, in full precision."""
-        weight = self.mixing.weight
-        return (
-            self._is_usual
-            # Compilers and gradients want plain operations; many vectors make a matrix product.
-            and not torch.is_grad_enabled()
-            and not torch.compiler.is_compiling()
-            and x_t.shape[0] <= _FEW
-            and x_t.dtype == weight.dtype == self.layer.D.dtype
-            and weight.dtype in (torch.float32, torch.float64)
-            and not (self.config.dropout and self.training)
-            and not torch.is_autocast_enabled(x_t.device.type)
-        )
-
-    def _step_in_one_call(self, x_t: Tensor, state: Any, rate: float) -> tuple[Tensor, Any]:
-        layer, norm = cast("ModalLayer", self.layer), cast("SequenceLayerNorm", self.norm).norm
-        system, C = layer.recurrence(state, x_t.shape[0], rate)
-        mixing = self.mixing
-        return ops.block_step(
-            x_t, norm.weight, norm.bias, norm.eps, system, C, layer.D, mixing.weight, mixing.bias, state
-        )
+    def step_parts(self) -> StepParts | None:
+        """What a usual block that only predicts steps through; None for others."""
+        config = self.config
+        if not self._is_usual or (config.dropout and self.training):
+            return None
+        modules: dict[str, Any] = self._modules
+        norm, layer, mixing = modules["norm"].norm, modules["layer"], modules["mixing"]
+        # Somebody may have put another module in the place of one of ours.
+        if (
+            type(norm) is not nn.LayerNorm
+            or type(mixing) is not nn.Linear
+            or not isinstance(layer, ModalLayer)
+        ):
+            return None
+        return StepParts(norm, layer, mixing)
 
     def _finish(self, x: Tensor, y: Tensor) -> Tensor:
         """Everything after the layer that treats positions one by one."""

@@ -20,7 +20,7 @@ from torchs4.layers.inputs import (
     require_vector,
 )
 from torchs4.layers.options import require_at_least
-from torchs4.layers.weight_cache import WeightCache
+from torchs4.layers.weight_cache import WeightCache, weight_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +104,11 @@ class SSMLayer(nn.Module, ABC):
 
     def ssm_parameters(self) -> dict[str, nn.Parameter]:
         """The system's own parameters by name: they train with their own rate and without decay."""
-        return dict(zip(self._system_names, self._weights(), strict=True))
+        return dict(zip(self._system_names, self.system_weights(), strict=True))
+
+    def system_weights(self) -> list[nn.Parameter]:
+        """The system's own parameters."""
+        return [weight_of(self, name) for name in self._system_names]
 
     @abstractmethod
     def _kernel(self, length: int, rate: float) -> Float[Tensor, "M H L"]: ...
@@ -164,7 +168,7 @@ class SSMLayer(nn.Module, ABC):
         block = min(_BLOCK, 1 << (x.shape[1] - 1).bit_length())
         with self._full_precision(x):
             operators = self._cache.get(
-                "chunk", (block, rate), self._weights(), lambda: self._chunk_operators(block, rate)
+                "chunk", (block, rate), self.system_weights(), lambda: self._chunk_operators(block, rate)
             )
             y, state = ops.chunk_pass(operators, x.to(state.dtype), state)
             return self._add_skip(y, x), state
@@ -174,19 +178,17 @@ class SSMLayer(nn.Module, ABC):
     ) -> tuple[Float[Tensor, "B O"], Float[Tensor, "B H N"]]:
         """One position: its output and the next state, in time and memory that do not grow."""
         require_vector(x_t, self.features)
+        self.require_own_state(state, x_t.shape[0])
         with self._full_precision(x_t):
-            system, C = self.recurrence(state, x_t.shape[0], rate)
+            system, C = self.recurrence(rate)
             y, state = self._advance(system, C, x_t.to(state.dtype), state)
             return y.flatten(-2).to(x_t.dtype), state
 
-    def recurrence(
-        self, state: Float[Tensor, "B H N"], batch_size: int, rate: float
-    ) -> tuple[Any, Float[Tensor, "M H N"]]:
-        """The discrete system that moves this state one step on, and its output rows."""
+    def recurrence(self, rate: float) -> tuple[Any, Float[Tensor, "M H N"]]:
+        """The discrete system that moves a state one step on, and its output rows."""
         require_rate(rate)
         self._require_causal()
-        self._require_own_state(state, batch_size)
-        return self._cache.get("recurrence", rate, self._weights(), lambda: self._recurrence(rate))
+        return self._cache.get("recurrence", rate, self.system_weights(), lambda: self._recurrence(rate))
 
     def initial_state(self, batch_size: int) -> Float[Tensor, "B H N"]:
         """The state before the first sample: zeros, in the weights' place and at least float32."""
@@ -195,7 +197,9 @@ class SSMLayer(nn.Module, ABC):
         return self.D.new_zeros(batch_size, self.features, self.state_size, dtype=ops.kernel_dtype(self.D))
 
     def _cached_kernel(self, length: int, rate: float) -> Float[Tensor, "M H L"]:
-        return self._cache.get("kernel", (length, rate), self._weights(), lambda: self._kernel(length, rate))
+        return self._cache.get(
+            "kernel", (length, rate), self.system_weights(), lambda: self._kernel(length, rate)
+        )
 
     def _chunk_operators(self, block: int, rate: float) -> ops.ChunkOperators:
         operators = ops.chunk_operators(*self._dense_system(rate), block)
@@ -208,24 +212,19 @@ class SSMLayer(nn.Module, ABC):
     def _step_sizes(self, rate: float) -> Float[Tensor, " H"]:
         return self.log_step_size.exp() * rate
 
-    def _weights(self) -> list[nn.Parameter]:
-        # Every step asks for them, and this look-up is several times faster than a module's attribute. A
-        # parametrised weight is not among the parameters.
-        own: dict[str, Any] = self._parameters
-        return [own[name] if name in own else getattr(self, name) for name in self._system_names]
-
     def _add_skip(self, y: Float[Tensor, "... M H"], x: Float[Tensor, "... H"]) -> Tensor:
         """Add D·x for every channel and flatten the channels, in the input's precision."""
         return (y + self.D * x[..., None, :]).flatten(-2).to(x.dtype)
 
     def _checked_state(self, state: Tensor | None, batch_size: int) -> Tensor:
-        self._require_causal()
         if state is None:
             return self.initial_state(batch_size)
-        self._require_own_state(state, batch_size)
+        self.require_own_state(state, batch_size)
         return state
 
-    def _require_own_state(self, state: Tensor, batch_size: int) -> None:
+    def require_own_state(self, state: Tensor, batch_size: int) -> None:
+        """A state must fit this layer, which must have one at all, and this batch."""
+        self._require_causal()
         shape = (batch_size, self.features, self.state_size)
         require_state(state, shape, ops.kernel_dtype(self.D))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Value = TypeVar("Value")
+
+
+def weight_of(module: nn.Module, name: str) -> Any:
+    """A module's parameter, found several times faster than its attribute: every step asks for many."""
+    own: dict[str, Any] = module._parameters
+    # A parametrised weight is not among the parameters.
+    return own[name] if name in own else getattr(module, name)
 
 
 class WeightCache:
@@ -24,17 +31,27 @@ class WeightCache:
 
     def __init__(self) -> None:
         self._weights: list[_Snapshot] = []
+        self._places: list[_Place] = []
         self._slots: dict[str, tuple[Hashable, Any]] = {}
 
-    def get(self, slot: str, key: Hashable, weights: Sequence[Tensor], compute: Callable[[], Value]) -> Value:
+    def get(
+        self,
+        slot: str,
+        key: Hashable,
+        weights: Sequence[Tensor],
+        compute: Callable[[], Value],
+        places: Sequence[Tensor] = (),
+    ) -> Value:
         """The slot's value, computed now if the weights or the key are new.
 
+        places: weights that the value reads where they lie; they matter only if they lie elsewhere now.
         With gradients on, or inside a compiler, nothing is remembered: the value must stay connected.
         """
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return compute()
-        if not self._matches(weights):
+        if not (_all_match(self._weights, weights) and _all_match(self._places, places)):
             self._weights = [_Snapshot(weight) for weight in weights]
+            self._places = [_Place(weight) for weight in places]
             self._slots = {}
         if slot not in self._slots or self._slots[slot][0] != key:
             # Tensors made in inference mode could not be used outside of it.
@@ -43,33 +60,45 @@ class WeightCache:
         value: Value = self._slots[slot][1]
         return value
 
-    def _matches(self, weights: Sequence[Tensor]) -> bool:
-        if len(weights) != len(self._weights):
-            return False
-        return all(map(_Snapshot.matches, self._weights, weights))
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy of a module has its weights elsewhere: it starts with nothing.
+        return WeightCache().__dict__
 
 
-class _Snapshot:
-    """What a weight was. Every step asks about every weight, so the question has to be cheap."""
+def _all_match(remembered: Sequence[_Place], weights: Sequence[Tensor]) -> bool:
+    return len(remembered) == len(weights) and all(
+        then.matches(now) for then, now in zip(remembered, weights, strict=True)
+    )
+
+
+class _Place:
+    """Where a weight lay. Every step asks about every weight, so the question has to be cheap."""
 
     def __init__(self, weight: Tensor) -> None:
-        self.content = weight.detach().clone()
+        # Keeps the memory from being reused: an equal address later means the same memory.
+        self.weight = weight.detach()
         self.address = weight.data_ptr()
-        self.memory: NDArray[Any] | None = None
-        if weight.device.type == "cpu" and weight.is_contiguous() and weight.dtype != torch.bfloat16:
-            # The array shares the weight's memory and keeps it from being reused, so an equal address later
-            # means the same memory.
-            self.memory = weight.detach().numpy()
-            self.bytes = self.memory.tobytes()
+        self.shape, self.dtype = weight.shape, weight.dtype
 
     def matches(self, weight: Tensor) -> bool:
-        content = self.content
-        if weight.dtype != content.dtype or weight.shape != content.shape:
-            return False
-        if self.memory is not None and weight.data_ptr() == self.address and weight.is_contiguous():
-            return bool(self.memory.tobytes() == self.bytes)
-        return weight.device == content.device and torch.equal(weight, content)
+        return weight.data_ptr() == self.address and weight.shape == self.shape and weight.dtype == self.dtype
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy of a module has its weights elsewhere.
-        return {"content": self.content, "address": 0, "memory": None}
+
+class _Snapshot(_Place):
+    """What a weight was."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__(weight)
+        self.content = self.weight.clone()
+        self.memory: NDArray[Any] | None = None
+        if weight.device.type == "cpu" and weight.is_contiguous() and weight.dtype != torch.bfloat16:
+            self.memory = self.weight.numpy()
+            # A bytearray compares itself with an array in place; bytes would have to be copied first.
+            self.bytes = bytearray(self.memory.tobytes())
+
+    def matches(self, weight: Tensor) -> bool:
+        if self.memory is not None and super().matches(weight) and weight.is_contiguous():
+            return self.bytes == self.memory
+        content = self.content
+        same_kind = weight.dtype == content.dtype and weight.shape == content.shape
+        return same_kind and weight.device == content.device and torch.equal(weight, content)

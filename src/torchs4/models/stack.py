@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 from torch import Tensor, nn
 
 from torchs4.layers.block import S4Block, S4BlockConfig
-from torchs4.layers.inputs import position_mask, require_sequence
+from torchs4.layers.fused_steps import FusedSteps
+from torchs4.layers.inputs import position_mask, require_sequence, require_vector
 from torchs4.layers.norms import build_norm
 from torchs4.layers.options import require_at_least
 
@@ -27,6 +28,7 @@ class BlockStack(nn.Module):
         self.blocks = nn.ModuleList(S4Block(features, block) for _ in range(num_layers))
         # Post-norm blocks have normalised their output already.
         self.norm = build_norm(block.norm if block.pre_norm else "none", features)
+        self._fused_steps = FusedSteps()
 
     def forward(
         self,
@@ -58,9 +60,16 @@ class BlockStack(nn.Module):
         self, x_t: Float[Tensor, "B H"], state: tuple[Any, ...], rate: float = 1.0
     ) -> tuple[Float[Tensor, "B H"], tuple[Any, ...]]:
         """One position: its output and the next state."""
-        old_states = self._checked_state(state)
+        require_vector(x_t, self.features)
+        old_states, blocks = self._checked_state(state), self._ordered_blocks()
+        prepared = self._fused_steps.prepare([block.step_parts() for block in blocks], x_t, rate)
+        if prepared is not None:
+            for block, old in zip(blocks, old_states, strict=True):
+                block.layer.require_own_state(old, x_t.shape[0])
+            y, states = prepared.step(x_t, old_states)
+            return self.norm.step(y), tuple(states)
         new_states = []
-        for block, old in zip(self._ordered_blocks(), old_states, strict=True):
+        for block, old in zip(blocks, old_states, strict=True):
             x_t, new = block.step(x_t, old, rate)
             new_states.append(new)
         return self.norm.step(x_t), tuple(new_states)

@@ -14,8 +14,10 @@ from torch import Tensor
 from torchs4.ops import reference, registered
 from torchs4.ops.implementation import get_implementation, implementation_for, set_implementation
 from torchs4.ops.reference import (
+    BlockWeights,
     ChunkOperators,
     DiscreteDPLR,
+    PreparedBlocks,
     chunk_operators,
     chunk_pass,
     dense_kernel,
@@ -28,14 +30,17 @@ from torchs4.ops.reference import (
 from torchs4.ops.registered import kernel_dtype
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jaxtyping import Bool, Float
 
     from torchs4.ssm import Discretization
 
 __all__ = [
+    "BlockWeights",
     "ChunkOperators",
     "DiscreteDPLR",
-    "block_step",
+    "PreparedBlocks",
     "chunk_operators",
     "chunk_pass",
     "dense_kernel",
@@ -52,6 +57,7 @@ __all__ = [
     "long_convolution",
     "masked_batch_norm",
     "output_row",
+    "prepare_blocks",
     "set_implementation",
 ]
 
@@ -175,23 +181,10 @@ def dplr_step(
     return y, new_state
 
 
-def block_step(
-    x: Float[Tensor, "B H"],
-    norm_weight: Float[Tensor, " H"],
-    norm_bias: Float[Tensor, " H"],
-    epsilon: float,
-    system: DiscreteDPLR,
-    C: Float[Tensor, "M H N"],
-    D: Float[Tensor, "M H"],
-    mixing_weight: Float[Tensor, "2*H M*H"],
-    mixing_bias: Float[Tensor, " 2*H"],
-    state: Float[Tensor, "B H N"],
-) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H N"]]:
-    """One step of a block with LayerNorm before the layer, GELU, gated mixing and residual; no gradients."""
-    y, new_state = implementation_for(x).block_step(
-        x, norm_weight, norm_bias, epsilon, system, C, D, mixing_weight, mixing_bias, state
-    )
-    return y, new_state
+def prepare_blocks(blocks: Sequence[BlockWeights]) -> PreparedBlocks:
+    """Equal blocks, ready to step in one call; weights that change in place are seen."""
+    prepared: PreparedBlocks = implementation_for(blocks[0].mixing_weight).PreparedBlocks(blocks)
+    return prepared
 
 
 def _require_length(length: int) -> None:

@@ -30,11 +30,16 @@ def listops_modern() -> TrainingConfig[ListOps]:
 def listops_cpu() -> TrainingConfig[ListOps]:
     return TrainingConfig(
         data=ListOps(),
-        model=ModelOptions(layers=4, features=96, state_size=16, norm="batch", bidirectional=True),
+        model=ModelOptions(layers=4, features=64, state_size=16, norm="batch", bidirectional=True),
         optim=OptimizerOptions(
-            lr=0.006, ssm_lr=0.003, weight_decay=0.05, batch_size=32, similar_lengths=True, warmup_steps=300
+            lr=0.01,
+            ssm_lr=0.005,
+            weight_decay=0.05,
+            batch_size=32,
+            similar_lengths=True,
+            warmup_steps=200,
         ),
-        budget=BudgetOptions(epochs=3, evaluate_every=250, validation_examples=1000),
+        budget=BudgetOptions(epochs=4, evaluate_every=250, validation_examples=1000),
     )
 
 

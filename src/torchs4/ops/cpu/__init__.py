@@ -2,7 +2,7 @@
 
 from torchs4.ops.cpu.batch_norm import masked_batch_norm, masked_batch_norm_backward
 from torchs4.ops.cpu.bilinear import bilinear, bilinear_backward
-from torchs4.ops.cpu.block_step import block_step
+from torchs4.ops.cpu.block_steps import PreparedBlocks
 from torchs4.ops.cpu.convolution import long_convolution, long_convolution_backward
 from torchs4.ops.cpu.gating import gated_residual, gated_residual_backward
 from torchs4.ops.cpu.modal_kernel import (
@@ -14,9 +14,9 @@ from torchs4.ops.cpu.modal_kernel import (
 from torchs4.ops.cpu.modal_step import modal_step
 
 __all__ = [
+    "PreparedBlocks",
     "bilinear",
     "bilinear_backward",
-    "block_step",
     "gated_residual",
     "gated_residual_backward",
     "long_convolution",

@@ -30,14 +30,15 @@ from torchs4.ops.reference.discretization import (
 from torchs4.ops.reference.gating import gated_residual, gated_residual_backward
 from torchs4.ops.reference.modal_kernel import modal_kernel, modal_kernel_backward
 from torchs4.ops.reference.power_kernel import power_kernel, power_kernel_backward
-from torchs4.ops.reference.steps import block_step, modal_step
+from torchs4.ops.reference.steps import BlockWeights, PreparedBlocks, modal_step
 
 __all__ = [
+    "BlockWeights",
     "ChunkOperators",
     "DiscreteDPLR",
+    "PreparedBlocks",
     "bilinear",
     "bilinear_backward",
-    "block_step",
     "chunk_operators",
     "chunk_pass",
     "dense_kernel",

@@ -1,0 +1,231 @@
+"""A step in one call is the step that the modules describe."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+from torchs4 import S4, S4D, BlockStack, S4Block, S4BlockConfig, S4Config, S4DConfig, ops
+from torchs4.ops import cpu, reference
+
+TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
+
+
+def prepare(block, x):
+    return block._fused_steps.prepare([block.step_parts()], x, 1.0)
+
+
+def block_and_inputs(layer, features, batch, dtype):
+    torch.manual_seed(0)
+    block = S4Block(features, layer=layer).to(dtype).eval()
+    for parameter in block.norm.parameters():
+        torch.nn.init.normal_(parameter)
+    state = torch.randn(batch, features, layer.state_size, dtype=dtype)
+    return block, torch.randn(batch, features, dtype=dtype), state
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("features", [1, 3, 8, 17])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        S4Config(state_size=16),
+        S4Config(state_size=6),
+        S4Config(state_size=8, start="legt", channels=2),
+        S4DConfig(state_size=8),
+    ],
+)
+def test_one_call_equals_module_by_module(layer, features, batch, dtype):
+    block, x, state = block_and_inputs(layer, features, batch, dtype)
+    with torch.no_grad():
+        assert prepare(block, x) is not None
+        y, new_state = block.step(x, state)
+        middle, expected_state = block.layer.step(block.norm.step(x), state)
+        expected = block._finish(x, middle)
+    assert y.dtype == dtype
+    assert (y - expected).abs().max() <= TOLERANCE[dtype] * (1 + expected.abs().max())
+    assert (new_state - expected_state).abs().max() <= TOLERANCE[dtype] * (1 + expected_state.abs().max())
+
+
+def weights_of(block):
+    norm, mixing = block.norm.norm, block.mixing
+    with torch.no_grad():
+        system, C = block.layer.recurrence(1.0)
+    return ops.BlockWeights(
+        norm.weight, norm.bias, norm.eps, system, C, block.layer.D, mixing.weight, mixing.bias
+    )
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_implementations_agree(blocks):
+    torch.manual_seed(0)
+    stack = BlockStack(9, blocks, S4BlockConfig(layer=S4Config(state_size=8))).double()
+    weights = [weights_of(block) for block in stack.blocks]
+    x, states = torch.randn(2, 9).double(), [torch.randn(2, 9, 8).double() for _ in weights]
+    with torch.no_grad():
+        y, new_states = cpu.PreparedBlocks(weights).step(x, states)
+        expected, expected_states = reference.PreparedBlocks(weights).step(x, states)
+    torch.testing.assert_close([y, *new_states], [expected, *expected_states])
+
+
+@pytest.mark.parametrize("implementation", ["cpu", "reference"])
+def test_a_stack_steps_like_its_blocks(implementation):
+    torch.manual_seed(0)
+    stack = BlockStack(9, 3, S4BlockConfig(layer=S4Config(state_size=8))).double().eval()
+    x, states = torch.randn(2, 9).double(), tuple(torch.randn(2, 9, 8).double() for _ in range(3))
+    before = ops.get_implementation()
+    ops.set_implementation(implementation)
+    try:
+        with torch.no_grad():
+            y, new_states = stack.step(x, states)
+        expected, expected_states = x, []
+        # With gradients on, module by module.
+        for block, state in zip(stack.blocks, states, strict=True):
+            expected, new_state = block.step(expected, state)
+            expected_states.append(new_state.detach())
+    finally:
+        ops.set_implementation(before)
+    torch.testing.assert_close(
+        [y, *new_states], [stack.norm.step(expected).detach(), *expected_states], rtol=1e-10, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"norm": "batch"},
+        {"pre_norm": False},
+        {"activation": "relu"},
+        {"mixing": "linear"},
+        {"residual": False},
+    ],
+)
+def test_unusual_blocks_go_module_by_module(options):
+    block = S4Block(4, layer=S4Config(state_size=4), **options).eval()
+    with torch.no_grad():
+        assert prepare(block, torch.randn(1, 4)) is None
+
+
+def test_gradients_and_half_precision_go_module_by_module():
+    block, x, _ = block_and_inputs(S4Config(state_size=4), 4, 1, torch.float32)
+    assert prepare(block, x) is None
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert prepare(block, x) is None
+    with torch.no_grad():
+        assert prepare(block.bfloat16(), x.bfloat16()) is None
+
+
+@pytest.mark.parametrize("part", ["layer", "norm", "mixing"])
+def test_parts_in_another_precision_are_never_read_as_if_they_were_not(part):
+    block, x, _ = block_and_inputs(S4Config(state_size=8), 8, 1, torch.float32)
+    with torch.no_grad():
+        expected = block.double().step(x.double(), block.initial_state(1))[0]
+        block.float()
+        getattr(block, part).double()
+        try:
+            actual = block.step(x, block.initial_state(1))[0]
+        except RuntimeError:
+            # PyTorch refuses to mix precisions in a matrix product; that is fine, reading wrong bytes is not.
+            return
+    assert (actual - expected).abs().max() <= 1e-4 * (1 + expected.abs().max())
+
+
+@pytest.mark.parametrize("name", ["norm_weight", "D", "mixing_weight"])
+def test_what_has_no_bounds_is_checked_before_its_address_is_taken(name):
+    block, _, _ = block_and_inputs(S4Config(state_size=8), 8, 1, torch.float32)
+    weights = weights_of(block)
+    wrong = weights._replace(**{name: getattr(weights, name)[..., :-1]})
+    with pytest.raises(ValueError, match=r"has shape .*; expected"):
+        cpu.PreparedBlocks([wrong])
+    elsewhere = weights._replace(**{name: getattr(weights, name).to("meta")})
+    with pytest.raises(ValueError, match=f"{name} is on meta"):
+        cpu.PreparedBlocks([elsewhere])
+
+
+def test_inputs_and_states_without_bounds_are_checked_too():
+    block, x, state = block_and_inputs(S4Config(state_size=8), 8, 1, torch.float32)
+    prepared = cpu.PreparedBlocks([weights_of(block)])
+    with pytest.raises(ValueError, match=r"state has shape \(1, 8, 7\); expected \(1, 8, 8\)"):
+        prepared.step(x, [state[..., :-1]])
+    with pytest.raises(ValueError, match=r"x has shape \(1, 7\); expected \(1, 8\)"):
+        prepared.step(x[:, :-1], [state])
+    with pytest.raises(ValueError, match="There are 2 states for 1 blocks"):
+        prepared.step(x, [state, state])
+
+
+def test_another_module_in_the_place_of_ours_is_used():
+    block, x, state = block_and_inputs(S4Config(state_size=4), 4, 1, torch.float32)
+
+    class Doubled(torch.nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    with torch.no_grad():
+        before = block.step(x, state)[0]
+        other = Doubled(4, 8)
+        other.load_state_dict(block.mixing.state_dict())
+        block.mixing = other
+        middle, _ = block.layer.step(block.norm.step(x), state)
+        expected = block._finish(x, middle)
+        assert not torch.allclose(expected, before)
+        torch.testing.assert_close(block.step(x, state)[0], expected)
+
+
+@pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda stack: pickle.loads(pickle.dumps(stack))])
+def test_a_copy_reads_its_own_weights(twin_of):
+    torch.manual_seed(0)
+    stack = BlockStack(4, 2, S4BlockConfig(layer=S4Config(state_size=4))).eval()
+    x = torch.randn(1, 4)
+    with torch.no_grad():
+        expected = stack.step(x, stack.initial_state(1))[0]
+        twin = twin_of(stack)
+        for parameter in stack.parameters():
+            parameter.zero_()
+        assert torch.equal(twin.step(x, twin.initial_state(1))[0], expected)
+        assert not torch.equal(stack.step(x, stack.initial_state(1))[0], expected)
+
+
+@pytest.mark.parametrize("module", ["block", "stack"])
+def test_bidirectional_blocks_say_that_they_cannot_step(module):
+    config = S4BlockConfig(layer=S4Config(state_size=4, bidirectional=True))
+    built = S4Block(4, config) if module == "block" else BlockStack(4, 1, config)
+    state = torch.zeros(1, 4, 4)
+    with torch.no_grad(), pytest.raises(ValueError, match="A bidirectional layer needs the whole sequence"):
+        built.step(torch.randn(1, 4), state if module == "block" else (state,))
+
+
+def test_a_state_of_another_batch_is_refused_here_too():
+    block, x, state = block_and_inputs(S4Config(state_size=4), 4, 2, torch.float32)
+    with torch.no_grad(), pytest.raises(ValueError, match=r"expected a tensor of shape \(1, 4, 4\)"):
+        block.step(x[:1], state)
+
+
+def test_new_weights_are_noticed():
+    block, x, state = block_and_inputs(S4Config(state_size=4), 4, 1, torch.float64)
+    with torch.no_grad():
+        before = block.step(x, state)[0]
+        for parameter in block.parameters():
+            parameter.data.mul_(1.1)
+            after = block.step(x, state)[0]
+            assert not torch.equal(before, after)
+            before = after
+        for parameter in block.parameters():
+            parameter.data = parameter.data * 1.1
+            after = block.step(x, state)[0]
+            assert not torch.equal(before, after)
+            before = after
+
+
+@pytest.mark.parametrize("build", [S4, S4D])
+def test_a_parametrised_weight_steps_like_a_plain_one(build):
+    torch.manual_seed(0)
+    layer = build(3, state_size=4)
+    x, state = torch.randn(1, 3), layer.initial_state(1)
+    with torch.no_grad():
+        expected = layer.step(x, state)[0]
+        torch.nn.utils.parametrize.register_parametrization(layer, "C", torch.nn.Identity())
+        torch.testing.assert_close(layer.step(x, state)[0], expected)
+    assert set(layer.ssm_parameters()) >= {"C"}
+    assert ops.get_implementation() == "auto"
