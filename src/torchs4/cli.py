@@ -17,13 +17,11 @@ from rich.table import Table
 
 from torchs4 import plots, recipes
 from torchs4.data import DatasetMissingError, catalogue, data_folder
-from torchs4.models import load_model
 from torchs4.recipes import Preset
-from torchs4.training.checkpoints import newest
 from torchs4.training.config import Data, TrainingConfig
 from torchs4.training.display import Display
 from torchs4.training.evaluation import evaluate
-from torchs4.training.finish import finish, report
+from torchs4.training.finish import finish, load_best, report
 from torchs4.training.loop import Trainer, TrainingDivergedError, TrainingInterrupted
 from torchs4.training.run_folder import RunFolder, free_folder
 
@@ -311,11 +309,10 @@ def evaluate_run(arguments: list[str]) -> int:
     chosen = tyro.cli(EvaluateArguments, prog="s4 evaluate", args=arguments)
     folder = RunFolder(chosen.run)
     config = folder.config()
-    place, _ = newest(folder.best)
     accelerator = Accelerator()
     with Display(console, quiet=not accelerator.is_main_process) as display:
         data = config.data.load(data_folder(chosen.data_dir), display.preparing())
-        model = load_model(place).to(accelerator.device)
+        model = load_best(folder, display).to(accelerator.device)
         score = evaluate(
             model,
             data.test if chosen.split == "test" else data.validation,

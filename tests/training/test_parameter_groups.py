@@ -155,7 +155,7 @@ def test_frozen_parameters_do_not_move_with_decay() -> None:
         assert (value.grad is None) == (name != "C"), name
 
 
-@pytest.mark.parametrize("name", ["lr", "weight_decay", "ssm_lr"])
+@pytest.mark.parametrize("name", ["lr", "weight_decay", "ssm_lr", "step_size_lr"])
 @pytest.mark.parametrize("value", [-0.1, math.nan])
 def test_negative_or_missing_numbers_are_refused(name: str, value: float) -> None:
     options = {"lr": 0.01, name: value}
@@ -166,3 +166,12 @@ def test_negative_or_missing_numbers_are_refused(name: str, value: float) -> Non
 def test_parameters_instead_of_their_module_are_refused() -> None:
     with pytest.raises(ValueError, match="expected the module itself"):
         parameter_groups(torch.nn.Linear(2, 2).parameters(), lr=0.1)
+
+
+def test_step_sizes_may_have_a_rate_of_their_own() -> None:
+    settings = settings_of(build(), lr=0.01, ssm_lr=1e-3, step_size_lr=0.01)
+    for name, (rate, decay) in settings.items():
+        if name.endswith("log_step_size"):
+            assert (rate, decay) == (0.01, 0.0)
+        elif name.endswith(("log_decay", "frequency", "layer.B", "layer.C", "layer.P")):
+            assert (rate, decay) == (1e-3, 0.0)

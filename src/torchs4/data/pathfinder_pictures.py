@@ -175,21 +175,21 @@ class Picture(NamedTuple):
     discs: Float[ndarray, "2 2"]
 
 
-def draw_picture(size: Size, seed: int, number: int) -> Picture:
+def draw_picture(size: Size, seed: int, number: int, length: int = _CURVE_DASHES) -> Picture:
     """One picture of those that this seed gives; numbers that are odd get label 1."""
     measures = _MEASURES[size]
     random = np.random.default_rng([seed, number])
     label = number % 2
     margin = measures.margins[int(random.integers(len(measures.margins)))]
     rules = _rules(size, margin)
-    dashes = np.zeros((2 * _CURVE_DASHES + _DISTRACTOR_DASHES * measures.distractors, 4), dtype=np.int64)
-    count = _lay_out(random, dashes, rules)
+    dashes = np.zeros((2 * length + _DISTRACTOR_DASHES * measures.distractors, 4), dtype=np.int64)
+    count = _lay_out(random, dashes, length, rules)
     if count == 0:
         raise RuntimeError(f"No Pathfinder picture of size {size} found in {_MAX_LAYOUTS:,} layouts.")
     dashes = dashes[:count]
     # The two curves took turns.
-    curves = np.stack([dashes[0 : 2 * _CURVE_DASHES : 2], dashes[1 : 2 * _CURVE_DASHES : 2]])
-    distractors = dashes[2 * _CURVE_DASHES :]
+    curves = np.stack([dashes[0 : 2 * length : 2], dashes[1 : 2 * length : 2]])
+    distractors = dashes[2 * length :]
     first = int(random.integers(2))
     discs = np.stack([curves[first, 0, :2], curves[first if label else 1 - first, -1, 2:]])
 
@@ -201,7 +201,7 @@ def draw_picture(size: Size, seed: int, number: int) -> Picture:
     return Picture(
         image,
         label,
-        curves.reshape(2, _CURVE_DASHES, 2, 2) / _UNIT,
+        curves.reshape(2, length, 2, 2) / _UNIT,
         distractors.reshape(-1, _DISTRACTOR_DASHES, 2, 2) / _UNIT,
         discs / _UNIT,
     )
@@ -215,7 +215,7 @@ def _levels(brightness: float) -> UInt8[ndarray, " samples"]:
 
 
 @compiled()
-def _lay_out(random: Any, dashes: Any, rules: Any) -> Any:
+def _lay_out(random: Any, dashes: Any, length: Any, rules: Any) -> Any:
     """Fill in dashes: the long curves in turns, then distractors. Returns how many; 0 is failure."""
     weights = np.zeros(len(rules.dashes), dtype=np.int64)
     pivots = np.zeros((2, 2), dtype=np.int64)
@@ -229,15 +229,15 @@ def _lay_out(random: Any, dashes: Any, rules: Any) -> Any:
                 random, dashes, curve, y + curve * apart[0], x + curve * apart[1], pivots[curve], rules
             )
         complete = directions[0] >= 0 and directions[1] >= 0
-        for row in range(2, 2 * _CURVE_DASHES):
+        for row in range(2, 2 * length):
             if complete:
                 curve = row % 2
                 directions[curve] = _extend_curve(
                     random, dashes, row, row - 2, pivots[curve], directions[curve], weights, rules
                 )
                 complete = directions[curve] >= 0
-        if complete and _ends_are_apart(dashes, rules.disc_distance):
-            return _add_distractors(random, dashes, 2 * _CURVE_DASHES, pivots[0], weights, rules)
+        if complete and _ends_are_apart(dashes, length, rules.disc_distance):
+            return _add_distractors(random, dashes, 2 * length, pivots[0], weights, rules)
     return 0
 
 
@@ -355,10 +355,10 @@ def _is_near(y: Any, x: Any, dash: Any, limit: Any) -> Any:
 
 
 @compiled()
-def _ends_are_apart(dashes: Any, limit: Any) -> Any:
+def _ends_are_apart(dashes: Any, length: Any, limit: Any) -> Any:
     """Whether discs at any start and any end would leave a gap; so the choice of discs never matters here."""
     for start in range(2):
-        for end in range(2 * _CURVE_DASHES - 2, 2 * _CURVE_DASHES):
+        for end in range(2 * length - 2, 2 * length):
             dy, dx = dashes[start, 0] - dashes[end, 2], dashes[start, 1] - dashes[end, 3]
             if dy * dy + dx * dx < limit:
                 return False

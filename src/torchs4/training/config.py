@@ -106,6 +106,8 @@ class OptimizerOptions:
     Attributes:
         lr: learning rate of everything but the state-space parameters.
         ssm_lr: highest learning rate of the state-space parameters, which have no weight decay.
+        step_size_lr: highest learning rate of the step sizes Δ; by default that of the other state-space
+            parameters.
         batch_size: examples per step, over all processes.
         similar_lengths: fill a batch with sequences of similar length, so that less is padded and steps are
             faster; the order of examples is a little less random.
@@ -118,6 +120,7 @@ class OptimizerOptions:
 
     lr: float = 0.01
     ssm_lr: float = 1e-3
+    step_size_lr: float | None = None
     weight_decay: float = 0.05
     batch_size: int = 50
     similar_lengths: bool = False
@@ -131,6 +134,8 @@ class OptimizerOptions:
     def __post_init__(self) -> None:
         for name in ("lr", "ssm_lr", "weight_decay", "clip", "warmup_steps", "decay"):
             require_at_least(name, getattr(self, name), 0)
+        if self.step_size_lr is not None:
+            require_at_least("step_size_lr", self.step_size_lr, 0)
         for name in ("batch_size", "accumulate", "patience"):
             require_at_least(name, getattr(self, name), 1)
         require_choice("schedule", self.schedule, get_args(ScheduleKind))

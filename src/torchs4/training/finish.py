@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from torchs4.data.sequences import SequenceData
+    from torchs4.models import PairModel, SequenceModel
     from torchs4.training.display import Display
     from torchs4.training.loop import Trainer
     from torchs4.training.run_folder import RunFolder
@@ -28,8 +29,7 @@ _SHOWN = 8
 def finish(trainer: Trainer) -> dict[str, Any]:
     """Measure the best model on the test split, once; write summary.json and the pictures."""
     folder, data, progress = trainer.folder, trainer.data, trainer.progress
-    place, _ = newest(folder.best)
-    model = load_model(place).to(trainer.accelerator.device)
+    model = load_best(folder, trainer.display).to(trainer.accelerator.device)
     score = evaluate(
         model,
         data.test,
@@ -57,6 +57,14 @@ def finish(trainer: Trainer) -> dict[str, Any]:
         draw(folder, model, data)
         folder.write_summary(summary)
     return summary
+
+
+def load_best(folder: RunFolder, display: Display) -> SequenceModel | PairModel:
+    """The run's best model, or the best before it if its files are damaged."""
+    place, damaged = newest(folder.best)
+    for other in damaged:
+        display.say(f"{other} is damaged: taking {place.name}, the best model before it.")
+    return load_model(place)
 
 
 def draw(folder: RunFolder, model: nn.Module, data: SequenceData) -> None:

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from torchs4.training.display import Display
     from torchs4.training.run_folder import RunFolder
 
+# Seconds after which somebody who waits for the first step wonders.
+_SLOW_START = 8.0
+_SLOW_START_NOTICE = (
+    "Still at the first step. On a new machine the operators are compiled now, once, for about a minute."
+)
+
 
 class TrainingDivergedError(RuntimeError):
     """The loss or its gradient is not a number any more."""
@@ -105,7 +111,7 @@ class Trainer:
         torch.manual_seed(config.seed)
         model = config.model.build(data.input, len(data.classes))
         optim = config.optim
-        groups = parameter_groups(model, optim.lr, optim.weight_decay, optim.ssm_lr)
+        groups = parameter_groups(model, optim.lr, optim.weight_decay, optim.ssm_lr, optim.step_size_lr)
         self.rates = [group["lr"] for group in groups]
         self.model, self.optimizer = accelerator.prepare(model, torch.optim.AdamW(groups))
         # Processes start with the same weights, but drop different values.
@@ -128,11 +134,17 @@ class Trainer:
 
     def run(self) -> None:
         """Train to the end of the budget."""
-        with self._stoppable():
-            while self.progress.step < self.total_steps:
-                self._train_epoch()
+        notice = threading.Timer(_SLOW_START, self.display.say, [_SLOW_START_NOTICE])
+        notice.daemon = True
+        notice.start()
+        try:
+            with self._stoppable():
+                while self.progress.step < self.total_steps:
+                    self._train_epoch(notice)
+        finally:
+            notice.cancel()
 
-    def _train_epoch(self) -> None:
+    def _train_epoch(self, notice: threading.Timer) -> None:
         progress, optim, budget = self.progress, self.config.optim, self.config.budget
         rows = self._rows_of(progress.epoch)
         shares = [share_of(row, self.share) for row in rows]
@@ -143,6 +155,7 @@ class Trainer:
         saved = started = time.monotonic()
         for batch in stream:
             loss, right = self._step(batch, rows[progress.batch])
+            notice.cancel()
             progress.step += 1
             progress.batch += 1
             progress.loss_sum += loss * optim.batch_size

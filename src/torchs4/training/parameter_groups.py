@@ -12,12 +12,17 @@ if TYPE_CHECKING:
 
 
 def parameter_groups(
-    model: nn.Module, lr: float, weight_decay: float = 0.0, ssm_lr: float = 1e-3
+    model: nn.Module,
+    lr: float,
+    weight_decay: float = 0.0,
+    ssm_lr: float = 1e-3,
+    step_size_lr: float | None = None,
 ) -> list[dict[str, Any]]:
     """Groups for torch.optim: `AdamW(parameter_groups(model, lr=0.01, weight_decay=0.05))`.
 
-    State-space parameters (Λ, P, B, C, Δ) get at most ssm_lr and no decay, which keeps HiPPO intact; biases
-    and norms get lr and no decay; everything else gets lr and weight_decay. Frozen parameters are left out.
+    State-space parameters (Λ, P, B, C, Δ) get at most ssm_lr and no decay, which keeps HiPPO intact; Δ may
+    have a rate of its own, step_size_lr. Biases and norms get lr and no decay; everything else gets lr and
+    weight_decay. Frozen parameters are left out.
     """
     if not hasattr(model, "modules"):
         raise ValueError(
@@ -27,19 +32,21 @@ def parameter_groups(
     require_at_least("lr", lr, 0)
     require_at_least("ssm_lr", ssm_lr, 0)
     require_at_least("weight_decay", weight_decay, 0)
-    ssm = {
-        id(parameter)
-        for module in model.modules()
-        if isinstance(module, SSMLayer)
-        for parameter in module.ssm_parameters().values()
-    }
+    step_size_lr = ssm_lr if step_size_lr is None else step_size_lr
+    require_at_least("step_size_lr", step_size_lr, 0)
+    layers = [module for module in model.modules() if isinstance(module, SSMLayer)]
+    ssm = {id(parameter) for layer in layers for parameter in layer.ssm_parameters().values()}
+    step = {id(layer.log_step_size) for layer in layers}
     state_space: list[nn.Parameter] = []
+    step_sizes: list[nn.Parameter] = []
     undecayed: list[nn.Parameter] = []
     decayed: list[nn.Parameter] = []
     for parameter in model.parameters():
         if not parameter.requires_grad:
             continue
-        if id(parameter) in ssm:
+        if id(parameter) in step and step_size_lr != ssm_lr:
+            step_sizes.append(parameter)
+        elif id(parameter) in ssm:
             state_space.append(parameter)
         elif parameter.ndim <= 1:
             # Biases and the scales of norms are the only vectors.
@@ -50,5 +57,6 @@ def parameter_groups(
         {"params": decayed, "lr": lr, "weight_decay": weight_decay},
         {"params": undecayed, "lr": lr, "weight_decay": 0.0},
         {"params": state_space, "lr": min(lr, ssm_lr), "weight_decay": 0.0},
+        {"params": step_sizes, "lr": min(lr, step_size_lr), "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]

@@ -65,11 +65,18 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """Of the source that runs, if it runs from a repository."""
-    source = Path(__file__).parent
+    """Of the source that runs, if it runs from its repository."""
+    source = Path(__file__)
+    # An installed package may lie inside somebody else's repository, which does not know this file.
+    if _git(source.parent, "ls-files", "--error-unmatch", source.name) is None:
+        return None
+    return _git(source.parent, "rev-parse", "HEAD")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
     try:
         result = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=source, capture_output=True, text=True, check=True, timeout=5
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=5
         )
     except (OSError, subprocess.SubprocessError):
         return None
