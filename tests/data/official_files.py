@@ -155,9 +155,11 @@ def pathfinder_pixels(number: int) -> np.ndarray:
     return np.random.default_rng(number).integers(0, 256, (32, 32), dtype=np.uint8)
 
 
-def write_pathfinder(folder: Path, release: str = LRA_FOLDERS[0]) -> Path:
+def write_pathfinder(
+    folder: Path, release: str = LRA_FOLDERS[0], level: str = "curv_contour_length_14"
+) -> Path:
     """Lists 2 and 10, in which numeric and alphabetic order differ, of 10 pictures each."""
-    root = folder / release / "pathfinder32" / "curv_contour_length_14"
+    root = folder / release / "pathfinder32" / level
     (root / "metadata").mkdir(parents=True)
     for position, part in enumerate((2, 10)):
         (root / "imgs" / str(part)).mkdir(parents=True)

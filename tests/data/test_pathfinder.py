@@ -89,6 +89,21 @@ def test_official_pictures_and_labels_are_read(tmp_path: Path, place: str) -> No
         assert labels[expected.numpy().tobytes()] == (number % 3 == 0)
 
 
+@pytest.mark.parametrize(
+    ("level", "place"), [("easy", "curv_baseline"), ("intermediate", "curv_contour_length_9")]
+)
+def test_easier_official_pictures_lie_beside_the_hard_ones(tmp_path: Path, level: str, place: str) -> None:
+    write_pathfinder(tmp_path, level=place)
+    assert len(Pathfinder(source="official", level=level).load(tmp_path).train) == 16
+    with pytest.raises(DatasetMissingError, match="curv_contour_length_14"):
+        Pathfinder(source="official").load(tmp_path)
+
+
+def test_levels_are_prepared_apart(tmp_path: Path) -> None:
+    hard, easy = (Pathfinder(count=10, level=level).load(tmp_path) for level in ("hard", "easy"))
+    assert not torch.equal(everything(hard.train)[0], everything(easy.train)[0])
+
+
 def test_lists_are_read_in_numeric_order(release: Path, tmp_path: Path) -> None:
     Pathfinder(source="official").load(tmp_path)
     images = np.load(tmp_path / "prepared" / "pathfinder32-official-v1" / "images.npy")
@@ -141,6 +156,7 @@ def test_without_pillow_the_error_says_what_to_install(
     ("options", "message"),
     [
         ({"size": 48}, "size is 48; choose one of 32, 64, 128"),
+        ({"level": "simple"}, "level is 'simple'; choose one of"),
         ({"source": "web"}, "source is 'web'; choose one of"),
         ({"count": 9}, "count is 9; it must be at least 10"),
         ({"seed": -1}, "seed is -1"),

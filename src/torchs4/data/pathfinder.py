@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from torchs4.data.location import DatasetMissingError, advise_again, find_in_lra
-from torchs4.data.pathfinder_pictures import Size, draw_pictures
+from torchs4.data.pathfinder_pictures import Level, Size, draw_pictures
 from torchs4.data.prepared import prepared_arrays
 from torchs4.data.progress import reported
 from torchs4.data.sequences import ArraySplit, InputDescription, SequenceData, split_in_three
@@ -35,6 +35,12 @@ Source = Literal["generated", "official"]
 
 _CLASSES = ("different curves", "same curve")
 _AGAIN = advise_again("lra")
+# What the release calls the levels.
+_FOLDERS: dict[Level, str] = {
+    "easy": "curv_baseline",
+    "intermediate": "curv_contour_length_9",
+    "hard": "curv_contour_length_14",
+}
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class Pathfinder:
 
     Attributes:
         size: height and width; 128 is Path-X.
+        level: "easy" curves have 6 dashes, "intermediate" ones 9 and "hard" ones 14; LRA reports "hard".
         source: "generated" draws the pictures when they are first needed; "official" reads the release of
             the Long Range Arena.
         count: of pictures to generate. Labels alternate, so both are equally frequent. Official pictures
@@ -54,6 +61,7 @@ class Pathfinder:
     """
 
     size: Size = 32
+    level: Level = "hard"
     source: Source = "generated"
     count: int = 200_000
     seed: int = 0
@@ -61,18 +69,20 @@ class Pathfinder:
     def __post_init__(self) -> None:
         if self.size not in get_args(Size):
             raise ValueError(f"size is {self.size!r}; choose one of 32, 64, 128.")
+        require_choice("level", self.level, get_args(Level))
         require_choice("source", self.source, get_args(Source))
         require_at_least("count", self.count, 10)
         require_at_least("seed", self.seed, 0)
 
     def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """The pictures; the first load draws or reads them, and keeps the result."""
+        level = "" if self.level == "hard" else f"-{self.level}"
         if self.source == "generated":
-            name = f"pathfinder{self.size}-generated-{self.count}-seed{self.seed}-v1"
-            build = partial(_draw_into, folder, self.size, self.count, self.seed, progress)
+            name = f"pathfinder{self.size}{level}-generated-{self.count}-seed{self.seed}-v1"
+            build = partial(_draw_into, folder, self.size, self.level, self.count, self.seed, progress)
         else:
-            name = f"pathfinder{self.size}-official-v1"
-            build = partial(_read_release, folder, self.size, progress)
+            name = f"pathfinder{self.size}{level}-official-v1"
+            build = partial(_read_release, folder, self.size, self.level, progress)
         arrays = prepared_arrays(folder, name, build)
         images, labels = arrays["images"], arrays["labels"]
         train, validation, test = (
@@ -90,13 +100,13 @@ def _to_inputs(
 
 
 def _draw_into(
-    folder: Path, size: Size, count: int, seed: int, progress: Progress | None
+    folder: Path, size: Size, level: Level, count: int, seed: int, progress: Progress | None
 ) -> dict[str, NDArray[np.uint8]]:
     done = 0
     try:
         # All of Path-X is 3 GB: it goes to disk as it is drawn, into a file that vanishes by itself.
         with tempfile.TemporaryFile(dir=folder) as file:
-            for chunk in draw_pictures(size, count, seed):
+            for chunk in draw_pictures(size, count, seed, level):
                 file.write(chunk.tobytes())
                 done += len(chunk)
                 if progress is not None:
@@ -112,7 +122,9 @@ def _draw_into(
     return {"images": images, "labels": (np.arange(count) % 2).astype(np.uint8)}
 
 
-def _read_release(folder: Path, size: Size, progress: Progress | None) -> dict[str, NDArray[np.uint8]]:
+def _read_release(
+    folder: Path, size: Size, level: Level, progress: Progress | None
+) -> dict[str, NDArray[np.uint8]]:
     """The pictures in the order of the release's lists, which are plain text although they end in .npy."""
     try:
         from PIL import Image
@@ -121,7 +133,7 @@ def _read_release(folder: Path, size: Size, progress: Progress | None) -> dict[s
             "Reading the official Pathfinder pictures, which are PNG files, needs pillow: run "
             "`pip install pillow`, or use source='generated'."
         ) from error
-    root = find_in_lra(folder, f"pathfinder{size}") / "curv_contour_length_14"
+    root = find_in_lra(folder, f"pathfinder{size}") / _FOLDERS[level]
     lists = [path for path in (root / "metadata").glob("*.npy") if path.stem.isdecimal()]
     if not lists:
         raise DatasetMissingError("lra", root / "metadata" / "0.npy")

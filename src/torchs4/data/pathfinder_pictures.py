@@ -29,8 +29,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Size = Literal[32, 64, 128]
+Level = Literal["easy", "intermediate", "hard"]
 
-_CURVE_DASHES = 14
+# Dashes of a long curve.
+CURVE_DASHES: dict[Level, int] = {"easy": 6, "intermediate": 9, "hard": 14}
+
 _DISTRACTOR_DASHES = 4
 _PADDING = 1
 _UNIT = 16
@@ -44,21 +47,22 @@ _CHUNK = 500
 
 
 def draw_pictures(
-    size: Size, count: int, seed: int, threads: int | None = None
+    size: Size, count: int, seed: int, level: Level = "hard", threads: int | None = None
 ) -> Iterator[UInt8[ndarray, "chunk pixels"]]:
     """Pictures 0 … count - 1 in chunks, in order; label i is i modulo 2.
 
-    Each picture has random numbers of its own, so it depends on size, seed and its number only. By default
-    there are as many threads as available cores: compiled code lets them run at the same time.
+    Each picture has random numbers of its own, so it depends on size, level, seed and its number only. By
+    default there are as many threads as available cores: compiled code lets them run at the same time.
     """
     threads = threads or _available_cores()
     # Has everything compiled here and once, instead of by several threads that wait for each other.
-    draw_picture(size, seed, 0)
+    draw_picture(size, seed, 0, level)
     waiting: deque[Future[NDArray[np.uint8]]] = deque()
     pool = ThreadPoolExecutor(threads)
     try:
         for start in range(0, count, _CHUNK):
-            waiting.append(pool.submit(_draw_chunk, size, seed, range(start, min(start + _CHUNK, count))))
+            numbers = range(start, min(start + _CHUNK, count))
+            waiting.append(pool.submit(_draw_chunk, size, seed, numbers, level))
             # No thread draws far ahead of a slow disk: memory stays flat.
             if len(waiting) > 2 * threads:
                 yield waiting.popleft().result()
@@ -75,8 +79,8 @@ def _available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _draw_chunk(size: Size, seed: int, numbers: range) -> UInt8[ndarray, "chunk pixels"]:
-    return np.stack([draw_picture(size, seed, number).image.ravel() for number in numbers])
+def _draw_chunk(size: Size, seed: int, numbers: range, level: Level) -> UInt8[ndarray, "chunk pixels"]:
+    return np.stack([draw_picture(size, seed, number, level).image.ravel() for number in numbers])
 
 
 class _Measures(NamedTuple):
@@ -170,14 +174,14 @@ class Picture(NamedTuple):
 
     image: UInt8[ndarray, "size size"]
     label: int
-    curves: Float[ndarray, "2 14 2 2"]
+    curves: Float[ndarray, "2 dashes 2 2"]
     distractors: Float[ndarray, "count 4 2 2"]
     discs: Float[ndarray, "2 2"]
 
 
-def draw_picture(size: Size, seed: int, number: int, length: int = _CURVE_DASHES) -> Picture:
+def draw_picture(size: Size, seed: int, number: int, level: Level = "hard") -> Picture:
     """One picture of those that this seed gives; numbers that are odd get label 1."""
-    measures = _MEASURES[size]
+    measures, length = _MEASURES[size], CURVE_DASHES[level]
     random = np.random.default_rng([seed, number])
     label = number % 2
     margin = measures.margins[int(random.integers(len(measures.margins)))]

@@ -135,10 +135,11 @@ def pathfinder_modern() -> TrainingConfig[Pathfinder]:
 
 def pathfinder_cpu() -> TrainingConfig[Pathfinder]:
     return TrainingConfig(
-        data=Pathfinder(size=32),
-        model=ModelOptions(layers=4, features=96, state_size=32, norm="batch", bidirectional=True),
-        optim=OptimizerOptions(lr=0.006, ssm_lr=0.003, weight_decay=0.03, batch_size=50, warmup_steps=300),
-        budget=BudgetOptions(epochs=3, evaluate_every=250, validation_examples=1000),
+        # Long curves leave a small model at chance for hours; short ones teach it within minutes.
+        data=Pathfinder(size=32, level="easy"),
+        model=ModelOptions(layers=4, features=48, state_size=64, norm="batch", bidirectional=True),
+        optim=OptimizerOptions(lr=0.005, ssm_lr=0.002, weight_decay=0.0, batch_size=16, warmup_steps=200),
+        budget=BudgetOptions(epochs=3, evaluate_every=1000, validation_examples=1000),
     )
 
 
@@ -211,7 +212,7 @@ RECIPES = (
         length=1024,
         dataset="pathfinder",
         published={"paper": 86.05, "modern": 94.20},
-        differs=_GENERATED,
+        differs=_GENERATED + " `cpu` has curves of 6 dashes instead of 14: --data.level hard is LRA's task.",
         presets={"paper": pathfinder_paper, "modern": pathfinder_modern, "cpu": pathfinder_cpu},
     ),
     Recipe(
