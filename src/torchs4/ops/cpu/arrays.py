@@ -16,6 +16,11 @@ def as_array(x: Tensor, dtype: torch.dtype | None = None) -> NDArray[Any]:
     return x.detach().to(x.dtype if dtype is None else dtype).contiguous().numpy()
 
 
+def as_rows(x: Tensor) -> NDArray[Any]:
+    """A tensor's numbers as a matrix whose rows are positions."""
+    return as_array(x.reshape(-1, x.shape[-1]))
+
+
 def as_complex_array(pairs: Tensor) -> NDArray[Any]:
     """Pairs (..., 2) as double-precision complex numbers."""
     # An empty tensor is contiguous whatever its strides; the view asks for usual ones.

@@ -13,7 +13,7 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from torchs4.ops.cpu.arrays import as_array
+from torchs4.ops.cpu.arrays import as_array, as_rows
 from torchs4.ops.cpu.compiling import compiled, torch_threads
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def masked_batch_norm(
     x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The twin of reference.masked_batch_norm."""
-    rows, real = _rows(x), as_array(mask.reshape(-1))
+    rows, real = as_rows(x), as_array(mask.reshape(-1))
     out = torch.empty(x.shape, dtype=x.dtype)
     tasks = _tasks(rows)
     counts, means, squares = np.zeros(tasks), *np.zeros((2, tasks, rows.shape[1]))
@@ -36,7 +36,7 @@ def masked_batch_norm(
         mean, variance = _joined(counts, means, squares)
         scale = as_array(weight) / np.sqrt(variance + epsilon)
         shift = as_array(bias) - mean * scale
-        _scale_and_shift(_rows(out), rows, real, scale.astype(rows.dtype), shift.astype(rows.dtype))
+        _scale_and_shift(as_rows(out), rows, real, scale.astype(rows.dtype), shift.astype(rows.dtype))
     return out, torch.from_numpy(mean).to(x.dtype), torch.from_numpy(variance).to(x.dtype)
 
 
@@ -50,7 +50,7 @@ def masked_batch_norm_backward(
     epsilon: float,
 ) -> list[Tensor]:
     """The twin of reference.masked_batch_norm_backward."""
-    rows, grads, real = _rows(x), _rows(grad), as_array(mask.reshape(-1))
+    rows, grads, real = as_rows(x), as_rows(grad), as_array(mask.reshape(-1))
     x_grad = torch.empty(x.shape, dtype=x.dtype)
     tasks = _tasks(rows)
     sums = np.zeros((2, tasks, rows.shape[1]))
@@ -65,12 +65,8 @@ def masked_batch_norm_backward(
         slope = -scale * spread * spread * product / count
         offset = -scale * total / count
         factors = np.stack([scale, slope, offset]).astype(rows.dtype)
-        _input_gradient(_rows(x_grad), grads, rows, real, center, factors)
+        _input_gradient(as_rows(x_grad), grads, rows, real, center, factors)
     return [x_grad, torch.from_numpy(product * spread).to(x.dtype), torch.from_numpy(total).to(x.dtype)]
-
-
-def _rows(x: Tensor) -> NDArray[Any]:
-    return as_array(x.reshape(-1, x.shape[-1]))
 
 
 def _tasks(rows: NDArray[Any]) -> int:

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import prange
 from torch import Tensor
 
-from torchs4.ops.cpu.arrays import as_array
+from torchs4.ops.cpu.arrays import as_array, as_rows
 from torchs4.ops.cpu.compiling import compiled, torch_threads
 from torchs4.ops.cpu.vectors import LANES, Value, instruction, load_vector, sigmoid, store_vector
 
@@ -65,7 +65,7 @@ def gated_residual(mixed: Tensor, bias: Tensor, residual: Tensor, scale: Tensor 
     """The twin of reference.gated_residual."""
     out = torch.empty(residual.shape, dtype=residual.dtype)
     with torch_threads():
-        _forward(_rows(out), _rows(mixed), as_array(bias), _rows(residual), _scales(scale, residual))
+        _forward(as_rows(out), as_rows(mixed), as_array(bias), as_rows(residual), _scales(scale, residual))
     return out
 
 
@@ -78,12 +78,10 @@ def gated_residual_backward(
     bias_grads = torch.empty(tasks, len(bias), dtype=bias.dtype)
     scales = _scales(scale, grad)
     with torch_threads():
-        _backward(_rows(mixed_grad), bias_grads.numpy(), _rows(grad), _rows(mixed), as_array(bias), scales)
+        _backward(
+            as_rows(mixed_grad), bias_grads.numpy(), as_rows(grad), as_rows(mixed), as_array(bias), scales
+        )
     return [mixed_grad, bias_grads.sum(0)]
-
-
-def _rows(x: Tensor) -> NDArray[Any]:
-    return as_array(x.reshape(-1, x.shape[-1]))
 
 
 def _scales(scale: Tensor | None, like: Tensor) -> NDArray[Any]:
