@@ -52,9 +52,9 @@ def main() -> None:
             output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             results[f"{recipe.name}/{preset}"] = result = json.loads(output.splitlines()[-1])
             print(f"{recipe.name} {preset}: {result}", flush=True)
+            record("preset_steps", results)
     columns = ["seconds_per_step", "peak_memory_mb", "batch_size", "preset_batch_size", "parameters"]
     show("two steps", ["preset", *columns], [[name, *(r[c] for c in columns)] for name, r in results.items()])
-    record("preset_steps", results)
 
 
 def take_steps(name: str, preset: Any, data_dir: Path) -> dict[str, Any]:
@@ -67,7 +67,8 @@ def take_steps(name: str, preset: Any, data_dir: Path) -> dict[str, Any]:
     per_example = 4 * NUMBERS_PER_FEATURE * options.layers * options.features * description.length
     per_example *= description.documents
     batch_size = max(2, min(config.optim.batch_size, int(MEMORY / per_example)))
-    groups = parameter_groups(model, config.optim.lr, config.optim.weight_decay, config.optim.ssm_lr)
+    optim = config.optim
+    groups = parameter_groups(model, optim.lr, optim.weight_decay, optim.ssm_lr, optim.step_size_lr)
     optimizer = torch.optim.AdamW(groups)
     times, losses = [], []
     for step in range(STEPS):
