@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from torchs4 import keep_memory
 from torchs4.training.provenance import provenance
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).parent / "results"
 THREADS = 2
 console = Console()
+
+# As `s4 train` does; what is measured beside torchs4 gains from it too.
+KEEPS_MEMORY = keep_memory()
 
 
 def interleave(
@@ -62,6 +66,7 @@ def record(name: str, results: dict[str, Any]) -> Path:
     RESULTS.mkdir(exist_ok=True)
     description = {
         **provenance(),
+        "keeps_memory": KEEPS_MEMORY,
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no", "--", "../src")),
         "results": results,
     }

@@ -12,6 +12,7 @@ from torchs4.layers import (
     S4DConfig,
     SSMConfig,
 )
+from torchs4.memory import keep_memory
 from torchs4.models import BlockStack, SequenceModel, SequenceModelConfig
 from torchs4.training import parameter_groups
 
@@ -31,6 +32,7 @@ __all__ = [
     "SequenceModel",
     "SequenceModelConfig",
     "interop",
+    "keep_memory",
     "ops",
     "parameter_groups",
 ]

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from torchs4 import plots, recipes
 from torchs4.data import DatasetMissingError, catalogue, data_folder
+from torchs4.memory import keep_memory
 from torchs4.recipes import Preset
 from torchs4.training.config import Data, TrainingConfig
 from torchs4.training.display import Display
@@ -237,6 +238,8 @@ def _run(
     resume: bool,
     title: str = "",
 ) -> int:
+    # This process does nothing but train.
+    keep_memory()
     accelerator = Accelerator(mixed_precision="bf16" if config.precision == "bfloat16" else "no")
     display = Display(console, quiet=not accelerator.is_main_process)
     if not resume:
@@ -309,6 +312,7 @@ def evaluate_run(arguments: list[str]) -> int:
     chosen = tyro.cli(EvaluateArguments, prog="s4 evaluate", args=arguments)
     folder = RunFolder(chosen.run)
     config = folder.config()
+    keep_memory()
     accelerator = Accelerator()
     with Display(console, quiet=not accelerator.is_main_process) as display:
         data = config.data.load(data_folder(chosen.data_dir), display.preparing())

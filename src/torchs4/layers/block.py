@@ -92,7 +92,7 @@ class SequenceDropout(nn.Module):
             return x
         if self.tied and x.ndim == 3:
             return x * self.scales(x)[:, None]
-        return F.dropout(x, self.probability)
+        return ops.dropout(x, self.probability)
 
     def scales(self, x: Float[Tensor, "B L H"]) -> Float[Tensor, "B H"]:
         """What a tied dropout multiplies the features of each sequence by: 0, or enough to make up for it."""

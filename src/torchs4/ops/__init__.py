@@ -51,6 +51,7 @@ __all__ = [
     "discretize_dplr",
     "dplr_kernel",
     "dplr_step",
+    "dropout",
     "gated_residual",
     "get_implementation",
     "kernel_dtype",
@@ -142,6 +143,18 @@ def gated_residual(
         # Half precision, alone or beside full precision: PyTorch's rules decide what comes out.
         return reference.gated_residual(mixed, bias, residual, scale)
     return registered.gated_residual(mixed, bias, residual, scale)
+
+
+def dropout(x: Float[Tensor, "*shape"], probability: float) -> Float[Tensor, "*shape"]:
+    """Each number becomes 0 with this probability, the others grow to make up for it.
+
+    What it draws comes from PyTorch's generator: `torch.manual_seed` repeats it.
+    """
+    on_cpu = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    if not on_cpu or not 0 < probability < 1:
+        # Other devices draw masks faster than they could be hashed.
+        return torch.nn.functional.dropout(x, probability)
+    return registered.dropout(x, torch.randint(2**63 - 1, ()), probability)
 
 
 def masked_batch_norm(

@@ -205,6 +205,29 @@ def _differentiate_gated_residual(ctx: Any, grad: Tensor) -> tuple[Tensor | None
 gated_residual.register_autograd(_differentiate_gated_residual, setup_context=_keep_gates)
 
 
+@torch.library.custom_op("torchs4::dropout", mutates_args=())
+def dropout(x: Tensor, seed: Tensor, probability: float) -> Tensor:
+    """Dropout by a hash of places; see reference.dropout."""
+    return implementation_for(x).dropout(x, seed, probability)
+
+
+@dropout.register_fake
+def _(x: Tensor, seed: Tensor, probability: float) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+def _keep_seed(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, seed, ctx.probability = inputs
+    ctx.save_for_backward(seed)
+
+
+def _differentiate_dropout(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return dropout(grad, *ctx.saved_tensors, ctx.probability), None, None
+
+
+dropout.register_autograd(_differentiate_dropout, setup_context=_keep_seed)
+
+
 @torch.library.custom_op("torchs4::masked_batch_norm", mutates_args=())
 def masked_batch_norm(
     x: Tensor, mask: Tensor, weight: Tensor, bias: Tensor, epsilon: float

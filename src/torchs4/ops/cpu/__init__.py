@@ -4,6 +4,7 @@ from torchs4.ops.cpu.batch_norm import masked_batch_norm, masked_batch_norm_back
 from torchs4.ops.cpu.bilinear import bilinear, bilinear_backward
 from torchs4.ops.cpu.block_steps import PreparedBlocks
 from torchs4.ops.cpu.convolution import long_convolution, long_convolution_backward
+from torchs4.ops.cpu.dropout import dropout
 from torchs4.ops.cpu.gating import gated_residual, gated_residual_backward
 from torchs4.ops.cpu.modal_kernel import (
     modal_kernel,
@@ -17,6 +18,7 @@ __all__ = [
     "PreparedBlocks",
     "bilinear",
     "bilinear_backward",
+    "dropout",
     "gated_residual",
     "gated_residual_backward",
     "long_convolution",

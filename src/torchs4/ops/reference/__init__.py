@@ -27,6 +27,7 @@ from torchs4.ops.reference.discretization import (
     output_row,
     power_system,
 )
+from torchs4.ops.reference.dropout import dropout
 from torchs4.ops.reference.gating import gated_residual, gated_residual_backward
 from torchs4.ops.reference.modal_kernel import modal_kernel, modal_kernel_backward
 from torchs4.ops.reference.power_kernel import power_kernel, power_kernel_backward
@@ -46,6 +47,7 @@ __all__ = [
     "dense_transition",
     "discretize_diagonal",
     "discretize_dplr",
+    "dropout",
     "gated_residual",
     "gated_residual_backward",
     "long_convolution",
