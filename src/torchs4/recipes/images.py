@@ -119,7 +119,7 @@ def cifar_cpu(grey: bool) -> TrainingConfig[CIFAR10]:
             bidirectional=True,
         ),
         optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=50, warmup_steps=500),
-        budget=BudgetOptions(epochs=4, evaluate_every=250, validation_examples=1000),
+        budget=BudgetOptions(epochs=4, evaluate_every=150, validation_examples=1000),
     )
 
 
