@@ -111,11 +111,30 @@ def test_runs_are_evaluated_and_compared(whole: Path, tmp_path: Path) -> None:
     assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
+def test_a_run_remembers_where_its_data_lie(tmp_path: Path) -> None:
+    # Generated data that are prepared in one folder only.
+    train = ["train", "lra-listops", "--data-dir", tmp_path / "here", "--output", "run", *SMALL]
+    train += ["--data.train-size", 40, "--data.validation-size", 8, "--data.test-size", 8]
+    process = start(*train, "--optim.batch-size", 4, folder=tmp_path)
+    wait_for(tmp_path / "run" / "last", process)
+    process.kill()
+    process.communicate()
+    missing = s4("evaluate", "run", folder=tmp_path)
+    if not (tmp_path / "run" / "best").exists():
+        assert "Continue with: s4 train --resume run" in missing.stderr
+    for arguments in (["train", "--resume", "run"], ["evaluate", "run"]):
+        result = s4(*arguments, folder=tmp_path)
+        assert result.returncode == 0, result.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"here", "run"}
+
+
 def test_mistakes_are_explained_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()
     cases = [
         (["fly"], 2, "no command `s4 fly`"),
+        (["trian"], 2, "no command `s4 trian`. Did you mean `s4 train`?"),
         (["train", "lra-txt"], 1, "Did you mean lra-text?"),
         (["train", "digits", "--preset", "modern"], 1, "has no preset 'modern'; it has cpu"),
         (["train", "digits", "--model.layrs", "4"], 2, "--model.layers"),

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchs4.plots import plot_forming_prediction, plot_kernels
+from torchs4.plots import plot_curves, plot_forming_prediction, plot_kernels
 
 THUMBNAILS = 7
 
@@ -70,6 +70,19 @@ def test_predictions_that_do_not_fit_the_image_are_refused() -> None:
         plot_forming_prediction(torch.rand(28, 28), torch.rand(783, 10), 0)
     with pytest.raises(ValueError, match="true_class is 10"):
         plot_forming_prediction(torch.rand(28, 28), torch.rand(784, 10), 10)
+
+
+@pytest.mark.parametrize("points", [1, 30])
+def test_curves_run_along_steps_and_single_points_show(points: int) -> None:
+    names = ("train_loss", "train_accuracy", "validation_loss", "validation_accuracy")
+    records = [{"epoch": 1, "step": 50 * i, **dict.fromkeys(names, 0.5)} for i in range(points)]
+    loss, accuracy = plot_curves({"run": records}).axes
+    for axes, level in ((loss, 0.5), (accuracy, 50)):
+        assert len(axes.lines) == 2
+        for line in axes.lines:
+            assert line.get_xdata().tolist() == [50 * i for i in range(points)]
+            assert set(line.get_ydata()) == {level}
+            assert (line.get_markersize() > 0) == (points == 1)
 
 
 def test_missing_matplotlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ class ResumeArguments:
 
     Attributes:
         resume: the run to continue, exactly where its last checkpoint was.
-        data_dir: where datasets lie; by default $TORCHS4_DATA, else the user's cache folder.
+        data_dir: where datasets lie; by default where the run found them.
         checkpoint_seconds: how often to save between epochs.
     """
 
@@ -104,7 +105,7 @@ class EvaluateArguments:
         run: a folder that `s4 train` wrote.
         split: which examples.
         rate: leave out samples: 2 keeps every second one and doubles the model's step size.
-        data_dir: where datasets lie; by default $TORCHS4_DATA, else the user's cache folder.
+        data_dir: where datasets lie; by default where the run found them.
     """
 
     run: tyro.conf.Positional[Path]
@@ -162,8 +163,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name == "data" and rest:
         name, *rest = f"data {rest[0]}", *rest[1:]
     if name not in COMMANDS:
-        errors.print(f"There is no command `s4 {name}`.\n", markup=False)
         errors.print(USAGE)
+        guesses = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f" Did you mean `s4 {guesses[0]}`?" if guesses else ""
+        errors.print(f"There is no command `s4 {name}`.{hint}", markup=False)
         return WRONG_USAGE
     try:
         return COMMANDS[name](rest)
@@ -191,7 +194,8 @@ def train(arguments: list[str]) -> int:
         if folder.summary() is not None:
             console.print(f"{folder.path} is complete: nothing is left to do.")
             return 0
-        return _run(folder, folder.config(), resumed.data_dir, resumed.checkpoint_seconds, resume=True)
+        data_dir = resumed.data_dir or folder.data_dir()
+        return _run(folder, folder.config(), data_dir, resumed.checkpoint_seconds, resume=True)
     name, *rest = arguments
     recipe = recipes.find(name)
     preset = _peek_preset(rest, recipe)
@@ -247,11 +251,12 @@ def _run(
     with display:
         # One process prepares what the others then find.
         with accelerator.main_process_first():
-            data = config.data.load(data_folder(data_dir), display.preparing())
+            place = data_folder(data_dir)
+            data = config.data.load(place, display.preparing())
         trainer = Trainer(config, data, folder, display, accelerator, checkpoint_seconds)
         # Only now: a configuration that does not fit the data should leave no folder behind.
         if accelerator.is_main_process and not resume:
-            folder.start(title, config)
+            folder.start(title, config, place)
         accelerator.wait_for_everyone()
         if resume:
             trainer.resume()
@@ -283,6 +288,7 @@ def list_recipes(arguments: list[str]) -> int:
         ("name", "left"),
         ("task", "left"),
         ("length", "right"),
+        ("data", "left"),
         ("preset", "left"),
         ("model", "left"),
         ("published %", "right"),
@@ -298,6 +304,7 @@ def list_recipes(arguments: list[str]) -> int:
                 recipe.name if index == 0 else "",
                 recipe.title if index == 0 else "",
                 f"{recipe.length:,}" if index == 0 else "",
+                recipe.dataset if index == 0 else "",
                 preset,
                 f"{model.layers} × {model.features}, N {model.state_size}",
                 f"{recipe.published[preset]:.2f}" if preset in recipe.published else "",
@@ -315,7 +322,8 @@ def evaluate_run(arguments: list[str]) -> int:
     keep_memory()
     accelerator = Accelerator()
     with Display(console, quiet=not accelerator.is_main_process) as display:
-        data = config.data.load(data_folder(chosen.data_dir), display.preparing())
+        place = data_folder(chosen.data_dir or folder.data_dir())
+        data = config.data.load(place, display.preparing())
         model = load_best(folder, display).to(accelerator.device)
         score = evaluate(
             model,

@@ -86,32 +86,24 @@ def plot_layers(
 
 
 def plot_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
-    """Loss and accuracy of one or more runs against the epoch; lines are validation, dots training."""
+    """Loss and accuracy of one or more runs against the step; lines are validation, dots training."""
     figure = _figure(9.0, 3.4)
     panels = figure.subplots(1, 2)
     colours = (_BLUE, _RED, "#edae49", "#66a182", "#6a4c93", _INK)
     for number, (name, records) in enumerate(runs.items()):
         colour = colours[number % len(colours)]
-        epochs = [record["epoch"] for record in records]
-        for axes, what in zip(panels, ("loss", "accuracy"), strict=True):
-            axes.plot(
-                epochs,
-                [record[f"validation_{what}"] for record in records],
-                color=colour,
-                marker="o" if len(epochs) < 20 else None,
-                markersize=3,
-                label=name,
-            )
-            axes.plot(
-                epochs,
-                [record[f"train_{what}"] for record in records],
-                color=colour,
-                linestyle=":",
-                alpha=0.8,
-            )
-    for axes, what in zip(panels, ("loss", "accuracy"), strict=True):
+        steps = [record["step"] for record in records]
+        for axes, what, unit in zip(panels, ("loss", "accuracy"), (1, 100), strict=True):
+            for kind, style in (
+                ("validation", {"label": name, "marker": "o"}),
+                ("train", {"linestyle": ":", "marker": "x"}),
+            ):
+                values = [unit * record[f"{kind}_{what}"] for record in records]
+                # Without markers a single point would not show; many would hide the line.
+                axes.plot(steps, values, color=colour, markersize=4 if len(steps) < 20 else 0, **style)
+    for axes, what in zip(panels, ("loss", "accuracy in %"), strict=True):
         axes.set_title(f"{what} (solid: validation, dotted: training)", fontsize=9, color=_INK, loc="left")
-        axes.set_xlabel("epoch", fontsize=9, color=_INK)
+        axes.set_xlabel("step", fontsize=9, color=_INK)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(color=_FAINT)
         _strip(axes)

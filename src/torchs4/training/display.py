@@ -53,7 +53,9 @@ class Display:
         """A training step was taken."""
         if self._quiet:
             return
-        figures = f"loss {report.loss:.3f}  {report.accuracy:.1%}  {report.examples_per_second:,.0f}/s"
+        figures = f"loss {report.loss:.3f}  {report.accuracy:.1%}"
+        if report.examples_per_second:
+            figures += f"  {report.examples_per_second:,.0f} examples/s"
         if self._live is not None:
             if self._task is None:
                 self._task = self._live.add_task("", total=report.total_steps, figures="")
@@ -67,11 +69,9 @@ class Display:
         now = time.monotonic()
         if now - self._last_line >= _LINE_EVERY:
             self._last_line = now
-            left = _duration(report.seconds_left)
-            self.say(
-                f"epoch {report.epoch}/{report.epochs}  step {report.step}/{report.total_steps}  {figures}  "
-                f"{left} left"
-            )
+            left = "" if report.seconds_left is None else f"  {_duration(report.seconds_left)} left"
+            place = f"epoch {report.epoch}/{report.epochs}  step {report.step}/{report.total_steps}"
+            self.say(f"{place}  {figures}{left}")
 
     def measured(self, record: dict[str, Any], is_best: bool) -> None:
         """The model was measured on validation examples."""

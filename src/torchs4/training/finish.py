@@ -9,7 +9,7 @@ import torch
 from torchs4 import plots
 from torchs4.layers import SSMLayer
 from torchs4.models import load_model
-from torchs4.training.checkpoints import newest
+from torchs4.training.checkpoints import has_any, newest
 from torchs4.training.evaluation import evaluate
 from torchs4.training.provenance import peak_memory_mb, provenance
 
@@ -61,6 +61,11 @@ def finish(trainer: Trainer) -> dict[str, Any]:
 
 def load_best(folder: RunFolder, display: Display) -> SequenceModel | PairModel:
     """The run's best model, or the best before it if its files are damaged."""
+    if not has_any(folder.best):
+        raise ValueError(
+            f"{folder.path} has no best model yet: the first one is kept when the run first measures on "
+            f"validation examples. Continue with: s4 train --resume {folder.path}"
+        )
     place, damaged = newest(folder.best)
     for other in damaged:
         display.say(f"{other} is damaged: taking {place.name}, the best model before it.")

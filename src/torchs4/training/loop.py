@@ -48,7 +48,10 @@ class TrainingInterrupted(Exception):
 
 
 class StepReport(NamedTuple):
-    """How the run stands after a step. Loss and accuracy are means over the epoch so far."""
+    """How the run stands after a step. Loss and accuracy are means over the epoch so far.
+
+    After the first step, which prepares, speed and time left are not known yet: 0 and None.
+    """
 
     epoch: int
     epochs: int
@@ -57,7 +60,7 @@ class StepReport(NamedTuple):
     loss: float
     accuracy: float
     examples_per_second: float
-    seconds_left: float
+    seconds_left: float | None
 
 
 @dataclass
@@ -153,6 +156,7 @@ class Trainer:
         waited_before = progress.waited
         self.model.train()
         saved = started = time.monotonic()
+        is_first = self._speed.is_unknown
         for batch in stream:
             loss, right = self._step(batch, rows[progress.batch])
             notice.cancel()
@@ -164,7 +168,10 @@ class Trainer:
             now = time.monotonic()
             progress.seconds += now - started
             progress.waited = waited_before + stream.waited
-            self._speed.add(optim.batch_size, now - started)
+            # The first step compiles and prepares: it says nothing about those to come.
+            if not is_first:
+                self._speed.add(optim.batch_size, now - started)
+            is_first = False
             started = now
             self.display.step(self._report())
             over = progress.step >= self.total_steps
@@ -327,7 +334,7 @@ class Trainer:
     def _report(self) -> StepReport:
         progress = self.progress
         speed = self._speed.per_second()
-        left = (self.total_steps - progress.step) * self.config.optim.batch_size / speed
+        left = (self.total_steps - progress.step) * self.config.optim.batch_size / speed if speed else None
         return StepReport(
             epoch=progress.epoch + 1,
             epochs=math.ceil(self.total_steps / self.steps_per_epoch),
@@ -375,8 +382,12 @@ class _Speed:
         self._examples = 0.95 * self._examples + examples
         self._seconds = 0.95 * self._seconds + seconds
 
+    @property
+    def is_unknown(self) -> bool:
+        return self._seconds == 0
+
     def per_second(self) -> float:
-        return self._examples / max(self._seconds, 1e-9)
+        return self._examples / self._seconds if self._seconds else 0.0
 
 
 def _cut(batch: Batch, parts: int) -> list[Batch]:

@@ -30,11 +30,12 @@ class RunFolder:
         self._metrics = self.path / "metrics.jsonl"
         self._summary = self.path / "summary.json"
 
-    def start(self, name: str, config: TrainingConfig[Any]) -> None:
-        """Make the folder and write config.json."""
+    def start(self, name: str, config: TrainingConfig[Any], data_dir: Path | None = None) -> None:
+        """Make the folder and write config.json, with where the data lie."""
         self.require_unused()
         self.path.mkdir(parents=True, exist_ok=True)
-        _write(self._config, {"name": name, **_to_plain(config)})
+        place = None if data_dir is None else str(data_dir.absolute())
+        _write(self._config, {"name": name, "data_dir": place, **_to_plain(config)})
 
     def require_unused(self) -> None:
         """Refuse a folder with something in it."""
@@ -47,6 +48,11 @@ class RunFolder:
     def name(self) -> str:
         """Which recipe and preset the run follows."""
         return str(self._read_config().get("name", self.path.name))
+
+    def data_dir(self) -> Path | None:
+        """Where the run found its data, if it says."""
+        place = self._read_config().get("data_dir")
+        return None if place is None else Path(place)
 
     def config(self) -> TrainingConfig[Any]:
         """What config.json says."""
