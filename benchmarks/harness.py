@@ -23,8 +23,9 @@ RESULTS = Path(__file__).parent / "results"
 THREADS = 2
 console = Console()
 
-# As `s4 train` does; what is measured beside torchs4 gains from it too.
-KEEPS_MEMORY = keep_memory()
+# `python SCRIPT --keep-memory` measures in a process that keeps freed memory, as `s4 train` does. Whatever
+# large tensors torchs4 is measured against gains from it too.
+KEEPS_MEMORY = "--keep-memory" in sys.argv and keep_memory()
 
 
 def interleave(
@@ -64,6 +65,7 @@ def peak_memory_mb(source: str) -> float:
 def record(name: str, results: dict[str, Any]) -> Path:
     """Write benchmarks/results/NAME.json with command, machine, versions, commit and date."""
     RESULTS.mkdir(exist_ok=True)
+    name += "_keep_memory" if KEEPS_MEMORY else ""
     description = {
         **provenance(),
         "keeps_memory": KEEPS_MEMORY,
