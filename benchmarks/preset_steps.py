@@ -1,7 +1,8 @@
 """Every preset `paper` and `modern` takes two training steps at full size: time per step and peak memory.
 
-    python benchmarks/preset_steps.py --data-dir DIR
+    python benchmarks/preset_steps.py
 
+Data lie where `s4` looks for them: in --data-dir, else $TORCHS4_DATA, else the user's cache folder.
 Batches are made smaller where memory asks for it, which the result says. Where a dataset is not in the data
 folder, or a smaller version of it is enough, other inputs of the same size take its place, which it says too.
 """
@@ -23,7 +24,7 @@ from harness import THREADS, record, show
 from torch.nn import functional as F
 
 from torchs4 import parameter_groups, recipes
-from torchs4.data import Batch, DatasetMissingError, Pathfinder, SpeechCommands
+from torchs4.data import Batch, DatasetMissingError, Pathfinder, SpeechCommands, data_folder
 from torchs4.data.sequences import InputDescription
 from torchs4.training.provenance import peak_memory_mb
 
@@ -34,7 +35,7 @@ STEPS = 3
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--data-dir", type=Path, default=data_folder())
     parser.add_argument("--only", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.only:
