@@ -86,24 +86,24 @@ def chunk_pass(
     blocks = -(-length // block)
     tail = length - (blocks - 1) * block
     padded = torch.nn.functional.pad(u, (0, 0, 0, blocks * block - length))
-    # (H, blocks, B, T): features are a batch of matrix products, time blocks the sequential axis.
-    padded = padded.view(batch, blocks, block, H).permute(3, 1, 0, 2)
+    # (H, blocks·B, T): one matrix product per feature, for all blocks of time and all sequences at once.
+    padded = padded.view(batch, blocks, block, H).permute(3, 1, 0, 2).reshape(H, blocks * batch, block)
 
     across = operators.powers[-1].mT
-    arriving = padded[:, :-1] @ operators.state_from_input[:, None]
+    arriving = (padded[:, :-batch] @ operators.state_from_input).unflatten(1, (blocks - 1, batch))
     current = state.transpose(0, 1)
     starts = [current]
     for index in range(blocks - 1):
         current = torch.baddbmm(arriving[:, index], current, across)
         starts.append(current)
-    y = padded @ operators.output_from_input[:, None]
-    y = y + torch.stack(starts, dim=1) @ operators.output_from_state[:, None]
-    y = y.unflatten(-1, (-1, block)).permute(2, 1, 4, 3, 0).flatten(1, 2)[:, :length]
+    y = torch.cat(starts, dim=1) @ operators.output_from_state
+    y = torch.baddbmm(y, padded, operators.output_from_input)
+    y = y.view(H, blocks, batch, -1, block).permute(2, 1, 4, 3, 0).flatten(1, 2)[:, :length]
 
     for bit, power in enumerate(operators.powers):
         if tail >> bit & 1:
             current = current @ power.mT
-    last = padded[:, -1, :, :tail] @ operators.state_from_input[:, block - tail :]
+    last = padded[:, -batch:, :tail] @ operators.state_from_input[:, block - tail :]
     return y, (current + last).transpose(0, 1)
 
 
