@@ -80,7 +80,7 @@ def text_cpu() -> TrainingConfig[IMDB]:
         optim=OptimizerOptions(
             lr=0.006, ssm_lr=0.003, weight_decay=0.05, batch_size=32, similar_lengths=True, warmup_steps=300
         ),
-        budget=BudgetOptions(epochs=6, evaluate_every=200, validation_examples=1000),
+        budget=BudgetOptions(epochs=10, evaluate_every=200, validation_examples=1000),
     )
 
 
