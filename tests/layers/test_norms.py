@@ -84,6 +84,14 @@ def test_masked_batch_norm_passes_gradients_to_real_positions_only(
     assert (x.grad[mask] != 0).any()
 
 
+@pytest.mark.parametrize("real", [0, 1])
+def test_batch_norm_refuses_to_train_on_less_than_two_positions(x: torch.Tensor, real: int) -> None:
+    mask = torch.zeros(3, 9, dtype=torch.bool)
+    mask[0, :real] = True
+    with pytest.raises(ValueError, match=f"^{real} positions of the batch are not padding.*norm='layer'"):
+        SequenceBatchNorm(4).double()(x, mask)
+
+
 def test_batch_norm_trains_over_batch_and_length(x: torch.Tensor) -> None:
     y = SequenceBatchNorm(4).double()(x)
     reference = nn.BatchNorm1d(4).double()(x.transpose(1, 2)).transpose(1, 2)

@@ -173,6 +173,17 @@ def test_another_module_in_the_place_of_ours_is_used():
         torch.testing.assert_close(block.step(x, state)[0], expected)
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
+def test_a_mixing_without_bias_steps_too(mode):
+    block, x, state = block_and_inputs(S4Config(state_size=4), 4, 1, torch.float32)
+    block.mixing = torch.nn.Linear(4, 8, bias=False)
+    with mode():
+        y = block.step(x, state)[0]
+        middle, _ = block.layer.step(block.norm.step(x), state)
+        expected = x + torch.nn.functional.glu(block.mixing(torch.nn.functional.gelu(middle)))
+    torch.testing.assert_close(y, expected)
+
+
 @pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda stack: pickle.loads(pickle.dumps(stack))])
 def test_a_copy_reads_its_own_weights(twin_of):
     torch.manual_seed(0)

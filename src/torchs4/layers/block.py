@@ -114,10 +114,8 @@ class S4Block(nn.Module):
         self.dropout = SequenceDropout(config.dropout, config.tied_dropout)
         widening = 2 if config.mixing == "glu" else 1
         self.mixing = nn.Linear(self.layer.output_features, widening * features)
-        self._is_usual = (config.norm, config.pre_norm, config.activation) == ("layer", True, "gelu") and (
-            config.mixing,
-            config.residual,
-        ) == ("glu", True)
+        kind = config.norm, config.pre_norm, config.activation, config.mixing, config.residual
+        self._is_usual = kind == ("layer", True, "gelu", "glu", True)
         self._fused_steps = FusedSteps()
 
     def forward(
@@ -169,13 +167,9 @@ class S4Block(nn.Module):
         modules: dict[str, Any] = self._modules
         norm, layer, mixing = modules["norm"].norm, modules["layer"], modules["mixing"]
         # Somebody may have put another module in the place of one of ours.
-        if (
-            type(norm) is not nn.LayerNorm
-            or type(mixing) is not nn.Linear
-            or not isinstance(layer, ModalLayer)
-        ):
-            return None
-        return StepParts(norm, layer, mixing)
+        ours = type(norm) is nn.LayerNorm and type(mixing) is nn.Linear and isinstance(layer, ModalLayer)
+        has_biases = ours and norm.bias is not None and mixing.bias is not None
+        return StepParts(norm, layer, mixing) if has_biases else None
 
     def _finish(self, x: Tensor, y: Tensor) -> Tensor:
         """Everything after the layer that treats positions one by one."""

@@ -156,7 +156,6 @@ class Trainer:
         waited_before = progress.waited
         self.model.train()
         saved = started = time.monotonic()
-        is_first = self._speed.is_unknown
         for batch in stream:
             loss, right = self._step(batch, rows[progress.batch])
             notice.cancel()
@@ -168,10 +167,7 @@ class Trainer:
             now = time.monotonic()
             progress.seconds += now - started
             progress.waited = waited_before + stream.waited
-            # The first step compiles and prepares: it says nothing about those to come.
-            if not is_first:
-                self._speed.add(optim.batch_size, now - started)
-            is_first = False
+            self._speed.add(optim.batch_size, now - started)
             started = now
             self.display.step(self._report())
             over = progress.step >= self.total_steps
@@ -371,20 +367,20 @@ class Trainer:
 
 
 class _Speed:
-    """Examples per second, of late."""
+    """Examples per second, of late. The first step, which compiles and prepares, does not count."""
 
     def __init__(self) -> None:
+        self._is_first = True
         self._examples = 0.0
         self._seconds = 0.0
 
     def add(self, examples: int, seconds: float) -> None:
+        if self._is_first:
+            self._is_first = False
+            return
         # Older steps count less and less.
         self._examples = 0.95 * self._examples + examples
         self._seconds = 0.95 * self._seconds + seconds
-
-    @property
-    def is_unknown(self) -> bool:
-        return self._seconds == 0
 
     def per_second(self) -> float:
         return self._examples / self._seconds if self._seconds else 0.0
