@@ -127,22 +127,6 @@ def test_dense_step_has_right_gradients():
     assert gradcheck(ops.dense_step, inputs)
 
 
-@pytest.mark.parametrize("length", [1, 4, 7])
-@pytest.mark.parametrize("block", [1, 4])
-def test_chunk_pass_has_right_gradients(block, length):
-    def run(A_bar, B_bar, C, u, state):
-        return ops.chunk_pass(ops.chunk_operators(A_bar, B_bar, C, block), u, state)
-
-    inputs = (
-        discrete_matrix(),
-        leaf(2, 3, seed=2),
-        leaf(2, 2, 3, seed=3),
-        leaf(3, length, 2, seed=4),
-        leaf(3, 2, 3, seed=5),
-    )
-    assert gradcheck(run, inputs)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("length", [1, 2, 63, 100, 1024])
 @pytest.mark.parametrize(("start", "state_size"), [("legs", 16), ("legt", 8)])

@@ -1,7 +1,5 @@
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from oracle import (
     dense_system,
     diagonal_parameters,
@@ -19,13 +17,6 @@ from torchs4 import ops, ssm
 DISCRETE_TOLERANCE = 1e-11
 # A thousand contracting steps in float64, taken in another order.
 RUN_TOLERANCE = 1e-11
-# The same operators on other blocks of the same signal, in float64.
-CHUNK_TOLERANCE = 1e-12
-# The kernel's own error in float64, times the sum over the signal.
-CONVOLUTION_TOLERANCE = 1e-9
-
-LENGTHS = [1, 2, 63, 64, 65, 100, 1000]
-BLOCKS = [1, 2, 64]
 # Odd on purpose.
 BATCH, STEP_SIZES, CHANNELS = 3, (1e-3, 1e-2, 1e-1), 2
 FEATURES = len(STEP_SIZES)
@@ -49,11 +40,6 @@ def make_signal(parameters, length):
 
 def discretize(parameters):
     return ops.discretize_dplr(*parameters[:4], parameters.dt)
-
-
-def make_chunk_operators(parameters, block):
-    system = discretize(parameters)
-    return ops.chunk_operators(ops.dense_transition(system), system.b, ops.output_row(parameters.C), block)
 
 
 def step_through(step, u, state):
@@ -119,60 +105,10 @@ def test_dense_steps_match_dense_recurrence(name):
     assert_near(final, expected_final, RUN_TOLERANCE)
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_chunk_pass_matches_dense_recurrence(length):
-    parameters = SYSTEMS["legs"]
-    u, state = make_signal(parameters, length)
-    expected_y, expected_final = run_dense(dense_system(parameters), u, state)
-    for block in BLOCKS:
-        y, final = ops.chunk_pass(make_chunk_operators(parameters, block), u, state)
-        assert_near(y, expected_y, RUN_TOLERANCE)
-        assert_near(final, expected_final, RUN_TOLERANCE)
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_chunk_pass_from_rest_equals_convolution_with_the_kernel(name):
-    parameters = SYSTEMS[name]
-    u, state = make_signal(parameters, 100)
-    y, _ = ops.chunk_pass(make_chunk_operators(parameters, 64), u, torch.zeros_like(state))
-    expected = ops.long_convolution(u, ops.dplr_kernel(*parameters, 100))
-    assert_near(y, expected, CONVOLUTION_TOLERANCE)
-
-
-@settings(max_examples=50, deadline=None, derandomize=True)
-@given(
-    cuts=st.lists(st.integers(min_value=1, max_value=70), min_size=1, max_size=6),
-    block=st.sampled_from([1, 2, 4, 32, 64]),
-)
-def test_chunked_equals_whole_wherever_it_is_cut(cuts, block):
-    parameters = SYSTEMS["legs"]
-    operators = make_chunk_operators(parameters, block)
-    u, state = make_signal(parameters, sum(cuts))
-    whole, final = ops.chunk_pass(operators, u, state)
-    outputs = []
-    for chunk in u.split(cuts, dim=1):
-        y, state = ops.chunk_pass(operators, chunk, state)
-        outputs.append(y)
-    assert_near(torch.cat(outputs, dim=1), whole, CHUNK_TOLERANCE)
-    assert_near(state, final, CHUNK_TOLERANCE)
-
-
-def test_every_signal_of_a_batch_has_its_own_state():
-    parameters = SYSTEMS["legs"]
-    operators = make_chunk_operators(parameters, 2)
-    u, state = make_signal(parameters, 7)
-    y, final = ops.chunk_pass(operators, u, state)
-    for b in range(BATCH):
-        y_alone, final_alone = ops.chunk_pass(operators, u[b : b + 1], state[b : b + 1])
-        assert_near(y[b : b + 1], y_alone, CHUNK_TOLERANCE)
-        assert_near(final[b : b + 1], final_alone, CHUNK_TOLERANCE)
-
-
 def test_recurrence_leaves_its_inputs_alone():
     parameters = SYSTEMS["legs"]
     u, state = make_signal(parameters, 7)
     u_before, state_before = u.clone(), state.clone()
-    ops.chunk_pass(make_chunk_operators(parameters, 2), u, state)
     C = ops.output_row(parameters.C)
     ops.dplr_step(discretize(parameters), C, torch.ones(C.shape[:2]), u[:, 0], state)
     assert torch.equal(u, u_before)

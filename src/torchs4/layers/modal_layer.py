@@ -60,10 +60,6 @@ class ModalLayer(SSMLayer):
     ) -> tuple[Tensor, Tensor]:
         return ops.dplr_step(system, C, self.D, u, state)
 
-    def _dense_system(self, rate: float) -> tuple[Tensor, Tensor, Tensor]:
-        system = self._discrete(rate)
-        return ops.dense_transition(system), system.b, ops.output_row(self.C)
-
 
 def real_parameter(value: Tensor, trained: bool) -> nn.Parameter:
     """A parameter of the default dtype from a float64 starting value."""

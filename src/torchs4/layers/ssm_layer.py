@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # Samples per block of the chunk pass: about the size of a usual state, so that no product dominates.
 _BLOCK = 64
+_LONGEST_BLOCK = 96
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,7 @@ class SSMLayer(nn.Module, ABC):
         """One step, skip included."""
 
     @abstractmethod
-    def _dense_system(
-        self, rate: float
-    ) -> tuple[Float[Tensor, "H N N"], Float[Tensor, "H N"], Float[Tensor, "M H N"]]: ...
+    def _chunk_operators(self, block: int, rate: float) -> ops.ChunkOperators: ...
 
     def kernel(self, length: int, rate: float = 1.0) -> Float[Tensor, "M H L"]:
         """The convolution kernels, one per output channel and feature; backward ones come last."""
@@ -165,13 +164,16 @@ class SSMLayer(nn.Module, ABC):
         require_sequence(x, self.features)
         require_rate(rate)
         state = self._checked_state(state, x.shape[0])
-        block = min(_BLOCK, 1 << (x.shape[1] - 1).bit_length())
+        length = x.shape[1]
+        block = _block_size(length)
+        rest = length % block
         with self._full_precision(x):
-            operators = self._cache.get(
-                "chunk", (block, rate), self.system_weights(), lambda: self._chunk_operators(block, rate)
-            )
-            y, state = ops.chunk_pass(operators, x.to(state.dtype), state)
-            return self._add_skip(y, x), state
+            u = x.to(state.dtype)
+            y, state = self._pass_blocks("blocks", block, u[:, : length - rest], state, rate)
+            if rest:
+                last, state = self._pass_blocks("rest", rest, u[:, length - rest :], state, rate)
+                y = torch.cat([y, last], dim=1)
+            return y.flatten(-2).to(x.dtype), state
 
     def step(
         self, x_t: Float[Tensor, "B H"], state: Float[Tensor, "B H N"], rate: float = 1.0
@@ -201,20 +203,16 @@ class SSMLayer(nn.Module, ABC):
             "kernel", (length, rate), self.system_weights(), lambda: self._kernel(length, rate)
         )
 
-    def _chunk_operators(self, block: int, rate: float) -> ops.ChunkOperators:
-        operators = ops.chunk_operators(*self._dense_system(rate), block)
-        dtype = ops.kernel_dtype(self.D)
-        powers, *others = operators
-        return ops.ChunkOperators(
-            tuple(power.to(dtype) for power in powers), *(other.to(dtype) for other in others)
+    def _pass_blocks(
+        self, slot: str, block: int, u: Tensor, state: Tensor, rate: float
+    ) -> tuple[Float[Tensor, "B L M H"], Float[Tensor, "B H N"]]:
+        operators = self._cache.get(
+            slot, (block, rate), self.system_weights(), lambda: self._chunk_operators(block, rate)
         )
+        return ops.chunk_pass(operators, self.D, u, state)
 
     def _step_sizes(self, rate: float) -> Float[Tensor, " H"]:
         return self.log_step_size.exp() * rate
-
-    def _add_skip(self, y: Float[Tensor, "... M H"], x: Float[Tensor, "... H"]) -> Tensor:
-        """Add D·x for every channel and flatten the channels, in the input's precision."""
-        return (y + self.D * x[..., None, :]).flatten(-2).to(x.dtype)
 
     def _checked_state(self, state: Tensor | None, batch_size: int) -> Tensor:
         if state is None:
@@ -247,3 +245,11 @@ class SSMLayer(nn.Module, ABC):
         if self.channels > 1:
             text += f", channels={self.channels}"
         return text + (", bidirectional=True" if self.bidirectional else "")
+
+
+def _block_size(length: int) -> int:
+    """The samples of a chunk's blocks: if possible so many that whole blocks fill the chunk."""
+    if length <= _LONGEST_BLOCK:
+        return length
+    fitting = [size for size in range(_BLOCK - 24, _LONGEST_BLOCK + 1, 8) if length % size == 0]
+    return min(fitting, key=lambda size: abs(size - _BLOCK), default=_BLOCK)

@@ -12,14 +12,18 @@ import torch
 from torch import Tensor
 
 from torchs4.ops import reference, registered
-from torchs4.ops.implementation import get_implementation, implementation_for, set_implementation
+from torchs4.ops.implementation import (
+    get_implementation,
+    implementation_for,
+    runs_reference,
+    set_implementation,
+)
 from torchs4.ops.reference import (
     BlockWeights,
     ChunkOperators,
     DiscreteDPLR,
     PreparedBlocks,
-    chunk_operators,
-    chunk_pass,
+    dense_chunk_operators,
     dense_kernel,
     dense_step,
     dense_transition,
@@ -41,14 +45,16 @@ __all__ = [
     "ChunkOperators",
     "DiscreteDPLR",
     "PreparedBlocks",
-    "chunk_operators",
     "chunk_pass",
+    "dense_chunk_operators",
     "dense_kernel",
     "dense_step",
     "dense_transition",
+    "diagonal_chunk_operators",
     "diagonal_kernel",
     "discretize_diagonal",
     "discretize_dplr",
+    "dplr_chunk_operators",
     "dplr_kernel",
     "dplr_step",
     "dropout",
@@ -120,6 +126,58 @@ def long_convolution(
     if skip is not None:
         _require_shape("skip", skip, tuple(kernel.shape[:2]))
     return registered.long_convolution(u, kernel, backward_kernel, skip).permute(1, 2, 0, 3)
+
+
+def dplr_chunk_operators(
+    A: Float[Tensor, "H n 2"],
+    P: Float[Tensor, "R H n 2"],
+    Q: Float[Tensor, "R H n 2"],
+    B: Float[Tensor, "H n 2"],
+    C: Float[Tensor, "M H n 2"],
+    dt: Float[Tensor, " H"],
+    block: int,
+) -> ChunkOperators:
+    """What the system of `dplr_kernel` does to a block of that many samples."""
+    return _modal_chunk_operators(registered.bilinear(A, P, Q, B, dt), C, block)
+
+
+def diagonal_chunk_operators(
+    A: Float[Tensor, "H n 2"],
+    B: Float[Tensor, "H n 2"],
+    C: Float[Tensor, "M H n 2"],
+    dt: Float[Tensor, " H"],
+    block: int,
+    method: Discretization = "zoh",
+) -> ChunkOperators:
+    """What the system of `diagonal_kernel` does to a block of that many samples."""
+    return _modal_chunk_operators(reference.diagonal_system(A, B, dt, method), C, block)
+
+
+def _modal_chunk_operators(system: tuple[Tensor, ...], C: Tensor, block: int) -> ChunkOperators:
+    _require_length(block)
+    implementation = reference if runs_reference(C) else registered
+    return ChunkOperators(*implementation.modal_chunk_operators(*system, C, block))
+
+
+def chunk_pass(
+    operators: ChunkOperators,
+    skip: Float[Tensor, "M H"],
+    u: Float[Tensor, "B L H"],
+    state: Float[Tensor, "B H N"],
+) -> tuple[Float[Tensor, "B L M H"], Float[Tensor, "B H N"]]:
+    """The recurrence from a state: the outputs, D u included, and the state after the last block.
+
+    A signal that ends inside a block counts as zero up to the block's end, which is where that state belongs.
+    """
+    M, H, _, N = operators.sight.shape
+    batch, length, _ = u.shape
+    _require_length(length)
+    _require_shape("u", u, (batch, length, H))
+    _require_shape("state", state, (batch, H, N))
+    _require_shape("skip", skip, (M, H))
+    implementation = reference if runs_reference(u) else registered
+    y, final = implementation.chunk_pass(*operators, skip, u, state)
+    return y.permute(1, 2, 0, 3), final
 
 
 def gated_residual(

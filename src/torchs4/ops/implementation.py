@@ -35,15 +35,20 @@ def get_implementation() -> Implementation:
     return _chosen
 
 
-def implementation_for(tensor: Tensor) -> ModuleType:
-    """The module whose functions run on this tensor."""
+def runs_reference(tensor: Tensor) -> bool:
+    """Whether the reference's functions run on this tensor."""
     on_cpu = tensor.device.type == "cpu"
     if _chosen == "cpu" and not on_cpu:
         raise ValueError(
             f"The chosen implementation is 'cpu', but the tensor is on {tensor.device}. "
             f"Move it to the CPU, or call torchs4.ops.set_implementation('auto')."
         )
-    return _load("reference" if _chosen == "reference" or not on_cpu else "cpu")
+    return _chosen == "reference" or not on_cpu
+
+
+def implementation_for(tensor: Tensor) -> ModuleType:
+    """The module whose functions run on this tensor."""
+    return _load("reference" if runs_reference(tensor) else "cpu")
 
 
 @lru_cache(maxsize=2)

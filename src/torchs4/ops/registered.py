@@ -171,6 +171,104 @@ def _differentiate_long_convolution(ctx: Any, grad: Tensor) -> tuple[Tensor | No
 long_convolution.register_autograd(_differentiate_long_convolution, setup_context=_keep_signal)
 
 
+@torch.library.custom_op("torchs4::modal_chunk_operators", mutates_args=())
+def modal_chunk_operators(
+    decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, block: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What a discrete DPLR system does to a block; see reference.ChunkOperators.
+
+    For implementations that have a backward pass of their own; the reference is differentiable as it is.
+    """
+    reach, sight, response, change = implementation_for(C).modal_chunk_operators(decay, p, q, b, C, block)
+    return reach, sight, response, change
+
+
+@modal_chunk_operators.register_fake
+def _(
+    decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, block: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    M, H, n, _ = C.shape
+    shapes = (H, block, 2 * n), (M, H, block, 2 * n), (M, H, block), (H, 2 * n, 2 * n)
+    reach, sight, response, change = (C.new_empty(shape, dtype=kernel_dtype(C)) for shape in shapes)
+    return reach, sight, response, change
+
+
+@torch.library.custom_op("torchs4::modal_chunk_operators_backward", mutates_args=())
+def modal_chunk_operators_backward(
+    grads: list[Tensor], decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor
+) -> list[Tensor]:
+    """The gradients of `modal_chunk_operators` for its tensors."""
+    return implementation_for(C).modal_chunk_operators_backward(grads, decay, p, q, b, C)
+
+
+@modal_chunk_operators_backward.register_fake
+def _(grads: list[Tensor], decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in (decay, p, q, b, C)]
+
+
+def _keep_discrete_system(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs[:-1])
+
+
+def _differentiate_modal_chunk_operators(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    return (*modal_chunk_operators_backward(list(grads), *ctx.saved_tensors), None)
+
+
+modal_chunk_operators.register_autograd(
+    _differentiate_modal_chunk_operators, setup_context=_keep_discrete_system
+)
+
+
+@torch.library.custom_op("torchs4::chunk_pass", mutates_args=())
+def chunk_pass(
+    reach: Tensor,
+    sight: Tensor,
+    response: Tensor,
+    change: Tensor,
+    skip: Tensor,
+    u: Tensor,
+    state: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Outputs (M, B, L, H) and the next state; see reference.chunk_pass, which needs no registration."""
+    y, final = implementation_for(u).chunk_pass(reach, sight, response, change, skip, u, state)
+    return y, final
+
+
+@chunk_pass.register_fake
+def _(
+    reach: Tensor,
+    sight: Tensor,
+    response: Tensor,
+    change: Tensor,
+    skip: Tensor,
+    u: Tensor,
+    state: Tensor,
+) -> tuple[Tensor, Tensor]:
+    return reach.new_empty(sight.shape[0], *u.shape), reach.new_empty(state.shape)
+
+
+@torch.library.custom_op("torchs4::chunk_pass_backward", mutates_args=())
+def chunk_pass_backward(grad: Tensor, final_grad: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+    """The gradients of `chunk_pass` for its tensors."""
+    return implementation_for(grad).chunk_pass_backward(grad, final_grad, *inputs)
+
+
+@chunk_pass_backward.register_fake
+def _(grad: Tensor, final_grad: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in inputs]
+
+
+def _keep_chunk(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _differentiate_chunk_pass(ctx: Any, grad: Tensor, final_grad: Tensor) -> tuple[Tensor, ...]:
+    return tuple(chunk_pass_backward(grad, final_grad, list(ctx.saved_tensors)))
+
+
+chunk_pass.register_autograd(_differentiate_chunk_pass, setup_context=_keep_chunk)
+
+
 @torch.library.custom_op("torchs4::gated_residual", mutates_args=())
 def gated_residual(mixed: Tensor, bias: Tensor, residual: Tensor, scale: Tensor | None) -> Tensor:
     """The end of a block; see reference.gated_residual."""

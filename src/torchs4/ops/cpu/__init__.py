@@ -3,6 +3,8 @@
 from torchs4.ops.cpu.batch_norm import masked_batch_norm, masked_batch_norm_backward
 from torchs4.ops.cpu.bilinear import bilinear, bilinear_backward
 from torchs4.ops.cpu.block_steps import PreparedBlocks
+from torchs4.ops.cpu.chunk_operators import modal_chunk_operators, modal_chunk_operators_backward
+from torchs4.ops.cpu.chunk_pass import chunk_pass, chunk_pass_backward
 from torchs4.ops.cpu.convolution import long_convolution, long_convolution_backward
 from torchs4.ops.cpu.dropout import dropout
 from torchs4.ops.cpu.gating import gated_residual, gated_residual_backward
@@ -18,6 +20,8 @@ __all__ = [
     "PreparedBlocks",
     "bilinear",
     "bilinear_backward",
+    "chunk_pass",
+    "chunk_pass_backward",
     "dropout",
     "gated_residual",
     "gated_residual_backward",
@@ -25,6 +29,8 @@ __all__ = [
     "long_convolution_backward",
     "masked_batch_norm",
     "masked_batch_norm_backward",
+    "modal_chunk_operators",
+    "modal_chunk_operators_backward",
     "modal_kernel",
     "modal_kernel_backward",
     "modal_step",

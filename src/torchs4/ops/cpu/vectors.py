@@ -83,6 +83,37 @@ def shuffled(value: Value, order: list[int]) -> Value:
     return Value(value.builder, value.builder.shuffle_vector(value.value, value.value, mask))
 
 
+def _transposed(rows: list[Value]) -> list[Value]:
+    """Eight vectors as the rows of a matrix, turned into its columns."""
+    builder = rows[0].builder
+    for distance in (4, 2, 1):
+        # Rows and lanes whose numbers differ in one bit change places across the diagonal.
+        lanes = range(LANES)
+        lower = [lane if not lane & distance else LANES + lane - distance for lane in lanes]
+        upper = [lane + distance if not lane & distance else LANES + lane for lane in lanes]
+        masks = [ir.Constant(ir.VectorType(ir.IntType(32), LANES), order) for order in (lower, upper)]
+        turned = list(rows)
+        for i in lanes:
+            if not i & distance:
+                first, second = rows[i].value, rows[i + distance].value
+                turned[i] = Value(builder, builder.shuffle_vector(first, second, masks[0]))
+                turned[i + distance] = Value(builder, builder.shuffle_vector(first, second, masks[1]))
+        rows = turned
+    return rows
+
+
+def _emit_transpose(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
+    target, source = arrays
+    target_place, target_gap, source_place, source_gap = integers
+
+    def place(start: Any, gap: Any, row: int) -> Any:
+        return builder.add(start, builder.mul(gap, ir.Constant(gap.type, row)))
+
+    rows = [load_vector(builder, element, source, place(source_place, source_gap, i)) for i in range(LANES)]
+    for i, row in enumerate(_transposed(rows)):
+        store_vector(row, element, target, place(target_place, target_gap, i))
+
+
 def horizontal_sum(value: Value) -> Any:
     """The sum of all lanes, as a scalar."""
     for distance in (4, 2, 1):
@@ -160,3 +191,8 @@ def sigmoid(x: Value) -> Value:
     """1 / (1 + exp(-x))."""
     one = Value(x.builder, ir.Constant(x.value.type, [1.0] * LANES))
     return Value(x.builder, x.builder.fdiv(one.value, (one + exponential(-x)).value))
+
+
+# Eight rows of eight numbers become columns. Arrays: target, source; of each, where the tile begins and the
+# distance of its rows.
+transpose_tile = instruction(2, 4, _emit_transpose)

@@ -9,19 +9,19 @@ stands for a conjugate pair, so a row c acts on a state x as 2·Re Σ c x.
 """
 
 from torchs4.ops.reference.batch_norm import masked_batch_norm, masked_batch_norm_backward
-from torchs4.ops.reference.convolution import long_convolution, long_convolution_backward
-from torchs4.ops.reference.dense import (
+from torchs4.ops.reference.chunks import (
     ChunkOperators,
-    chunk_operators,
     chunk_pass,
-    dense_kernel,
-    dense_step,
-    dense_transition,
+    dense_chunk_operators,
+    modal_chunk_operators,
 )
+from torchs4.ops.reference.convolution import long_convolution, long_convolution_backward
+from torchs4.ops.reference.dense import dense_kernel, dense_step, dense_transition
 from torchs4.ops.reference.discretization import (
     DiscreteDPLR,
     bilinear,
     bilinear_backward,
+    diagonal_system,
     discretize_diagonal,
     discretize_dplr,
     output_row,
@@ -40,11 +40,12 @@ __all__ = [
     "PreparedBlocks",
     "bilinear",
     "bilinear_backward",
-    "chunk_operators",
     "chunk_pass",
+    "dense_chunk_operators",
     "dense_kernel",
     "dense_step",
     "dense_transition",
+    "diagonal_system",
     "discretize_diagonal",
     "discretize_dplr",
     "dropout",
@@ -54,6 +55,7 @@ __all__ = [
     "long_convolution_backward",
     "masked_batch_norm",
     "masked_batch_norm_backward",
+    "modal_chunk_operators",
     "modal_kernel",
     "modal_kernel_backward",
     "modal_step",

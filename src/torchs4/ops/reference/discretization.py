@@ -32,7 +32,7 @@ def discretize_dplr(
     dt: Float[Tensor, " H"],
 ) -> DiscreteDPLR:
     """The bilinear rule for A = Λ - P Q*: again diagonal plus low rank."""
-    return _as_real_system(_bilinear(A, P, Q, B, dt))
+    return as_real_system(_bilinear(A, P, Q, B, dt))
 
 
 def discretize_diagonal(
@@ -42,7 +42,7 @@ def discretize_diagonal(
     method: Discretization,
 ) -> DiscreteDPLR:
     """The bilinear rule or zero-order hold for a diagonal A."""
-    return _as_real_system(_discretize_modes(A, B, dt, method))
+    return as_real_system(_discretize_modes(A, B, dt, method))
 
 
 def _bilinear(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> ModalSystem:
@@ -131,6 +131,17 @@ def _discretize_modes(A: Tensor, B: Tensor, dt: Tensor, method: Discretization) 
     return ModalSystem(decay, no_correction, no_correction, b)
 
 
+def diagonal_system(
+    A: Float[Tensor, "H n 2"],
+    B: Float[Tensor, "H n 2"],
+    dt: Float[Tensor, " H"],
+    method: Discretization,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What `bilinear` returns, for a diagonal A and either rule."""
+    decay, p, q, b = (torch.view_as_real(part) for part in _discretize_modes(A, B, dt, method))
+    return decay, p, q, b
+
+
 def power_system(
     A: Float[Tensor, "H n 2"],
     B: Float[Tensor, "H n 2"],
@@ -148,7 +159,8 @@ def output_row(C: Float[Tensor, "M H n 2"]) -> Float[Tensor, "M H N"]:
     return _as_real_row(as_complex(C))
 
 
-def _as_real_system(system: ModalSystem) -> DiscreteDPLR:
+def as_real_system(system: ModalSystem) -> DiscreteDPLR:
+    """The system in real numbers, as it acts on interleaved states."""
     return DiscreteDPLR(
         a=torch.view_as_real(1 - system.decay),
         p=torch.view_as_real(system.p).flatten(-2),
