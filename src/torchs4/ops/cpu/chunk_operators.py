@@ -16,15 +16,22 @@ from torchs4.ops.cpu.arrays import as_array, as_complex_array
 from torchs4.ops.cpu.compiling import compiled, torch_threads
 from torchs4.ops.cpu.modal_powers import (
     GAP,
+    column_grad,
+    fill_correction,
     fill_jump,
     fill_powers,
     fill_powers_backward,
     fill_transition,
     jump_backward,
+    mode_grad,
     prepare_system,
+    reader_grad,
     reversed_turn,
+    row_width,
+    set_reader,
     transition_backward,
 )
+from torchs4.ops.cpu.products import copy_transposed
 from torchs4.ops.registered import kernel_dtype
 
 
@@ -61,67 +68,43 @@ def modal_chunk_operators_backward(
 
 
 @compiled()
-def _apart(row, interleaved, half):
-    """Real parts first, from pairs."""
-    for k in range(interleaved.shape[0] // 2):
-        row[k] = interleaved[2 * k]
-        row[half + k] = interleaved[2 * k + 1]
-
-
-@compiled()
-def _together(interleaved, row, half):
-    for k in range(interleaved.shape[0] // 2):
-        interleaved[2 * k] = row[k]
-        interleaved[2 * k + 1] = row[half + k]
-
-
-@compiled()
-def _set_output_row(row, C, half):
-    for k in range(C.shape[0]):
-        row[k] = 2.0 * C[k].real
-        row[half + k] = -2.0 * C[k].imag
-
-
-@compiled()
-def _inner(x, y, width):
-    total = 0.0
-    for k in range(width):
-        total += x[k] * y[k]
-    return total
+def _copy(target, source, rows, columns):
+    for i in range(rows):
+        for k in range(columns):
+            target[i, k] = source[i, k]
 
 
 @compiled(parallel=True)
 def _forward(decay, p, q, b, C, reach, sight, response, change, tasks):
     H, n = decay.shape
-    M, R, block = C.shape[0], p.shape[0], reach.shape[1]
-    half = (n + 3) // 4 * 4
-    width = 2 * half
+    M, R, block, N = C.shape[0], p.shape[0], reach.shape[1], 2 * n
+    width = row_width(n)
     for task in prange(tasks):
-        turn, jump = np.zeros((2, half)), np.empty((2, half))
+        turn, jump = np.zeros((2, width)), np.empty((2, width))
         columns, readers = np.zeros((R, width)), np.zeros((R, width))
         reached, seen = np.zeros((block, width + GAP)), np.zeros((block + 1, width + GAP))
         turned, read = np.empty((R, block, width + GAP)), np.empty((R, block, width + GAP))
-        G, row = np.empty((width, width + GAP)), np.empty(width)
+        G, transposed = np.empty((width, width + GAP)), np.empty((width, width + GAP))
         for h in range(task, H, tasks):
-            prepare_system(decay, p, q, b, h, turn, columns, readers, reached)
+            prepare_system(decay, p, q, b, h, turn, columns, readers, reached[0])
             fill_powers(reached, block, turn, columns, readers)
             fill_jump(jump, turn, block)
-            fill_transition(G, block, turn, jump, columns, readers, turned, read)
-            for i in range(block):
-                _together(reach[h, i], reached[i], half)
+            fill_correction(block, turn, columns, readers, turned, read)
+            fill_transition(G, block, jump, turned, read)
             for k in range(width):
                 G[k, k] -= 1.0
-            for k in range(2 * n):
-                place = k // 2 + k % 2 * half
-                for j in range(width):
-                    row[j] = G[j, place]
-                _together(change[h, k], row, half)
+            copy_transposed(transposed, G, width, width)
+            _copy(change[h], transposed, N, N)
+            _copy(reach[h], reached, block, N)
             for m in range(M):
-                _set_output_row(seen[0], C[m, h], half)
+                set_reader(seen[0], C[m, h])
                 fill_powers(seen, block + 1, reversed_turn(turn), readers, columns)
+                _copy(sight[m, h], seen[1:], block, N)
                 for i in range(block):
-                    _together(sight[m, h, i], seen[i + 1], half)
-                    response[m, h, i] = _inner(seen[0], reached[i], width)
+                    total = 0.0
+                    for k in range(N):
+                        total += seen[0, k] * reached[i, k]
+                    response[m, h, i] = total
 
 
 @compiled(parallel=True)
@@ -143,42 +126,39 @@ def _backward(
     tasks,
 ):
     H, n = decay.shape
-    M, R, block = C.shape[0], p.shape[0], reach_grad.shape[1]
-    half = (n + 3) // 4 * 4
-    width = 2 * half
+    M, R, block, N = C.shape[0], p.shape[0], reach_grad.shape[1], 2 * n
+    width = row_width(n)
     for task in prange(tasks):
-        turn, turn_grad = np.zeros((2, half)), np.empty((2, half))
-        backwards_grad = np.empty((2, half))
-        jump, jump_grad = np.empty((2, half)), np.empty((2, half))
+        turn, turn_grad = np.zeros((2, width)), np.empty((2, width))
+        backwards_grad, jump_grad = np.empty((2, width)), np.empty((2, width))
         columns, readers = np.zeros((R, width)), np.zeros((R, width))
         columns_grad, readers_grad = np.empty((R, width)), np.empty((R, width))
         reached, reached_grad = np.zeros((block, width + GAP)), np.zeros((block, width + GAP))
         seen, seen_grad = np.zeros((block + 1, width + GAP)), np.zeros((block + 1, width + GAP))
         turned, read = np.empty((R, block, width + GAP)), np.empty((R, block, width + GAP))
-        G, G_grad = np.empty((width, width + GAP)), np.zeros((width, width + GAP))
-        row, row_grads = np.zeros(width), np.empty((block, width + GAP))
+        G_grad, transposed = np.zeros((width, width + GAP)), np.zeros((width, width + GAP))
+        row_grads = np.empty((block, width + GAP))
         for h in range(task, H, tasks):
             turn_grad[:] = 0.0
             backwards_grad[:] = 0.0
             jump_grad[:] = 0.0
             columns_grad[:] = 0.0
             readers_grad[:] = 0.0
-            prepare_system(decay, p, q, b, h, turn, columns, readers, reached)
+            prepare_system(decay, p, q, b, h, turn, columns, readers, reached[0])
             fill_powers(reached, block, turn, columns, readers)
-            fill_jump(jump, turn, block)
-            fill_transition(G, block, turn, jump, columns, readers, turned, read)
+            fill_correction(block, turn, columns, readers, turned, read)
             backwards = reversed_turn(turn)
-            for i in range(block):
-                _apart(reached_grad[i], reach_grad[h, i], half)
+            _copy(reached_grad, reach_grad[h], block, N)
             for m in range(M):
-                _set_output_row(seen[0], C[m, h], half)
+                set_reader(seen[0], C[m, h])
                 fill_powers(seen, block + 1, backwards, readers, columns)
                 seen_grad[0] = 0.0
+                _copy(seen_grad[1:], sight_grad[m, h], block, N)
                 for i in range(block):
-                    _apart(seen_grad[i + 1], sight_grad[m, h, i], half)
                     slope = response_grad[m, h, i]
-                    for k in range(width):
+                    for k in range(N):
                         seen_grad[0, k] += slope * reached[i, k]
+                    for k in range(N):
                         reached_grad[i, k] += slope * seen[0, k]
                 fill_powers_backward(
                     seen_grad,
@@ -191,13 +171,9 @@ def _backward(
                     readers_grad,
                     columns_grad,
                 )
-                for k in range(n):
-                    C_grad[m, h, k] = complex(2.0 * seen_grad[0, k], -2.0 * seen_grad[0, half + k])
-            for k in range(2 * n):
-                _apart(row, change_grad[h, k], half)
-                place = k // 2 + k % 2 * half
-                for j in range(width):
-                    G_grad[j, place] = row[j]
+                reader_grad(C_grad[m, h], seen_grad[0])
+            _copy(transposed, change_grad[h], N, N)
+            copy_transposed(G_grad, transposed, width, width)
             transition_backward(
                 G_grad,
                 block,
@@ -206,7 +182,7 @@ def _backward(
                 readers,
                 turned,
                 read,
-                G,
+                transposed,
                 row_grads,
                 turn_grad,
                 jump_grad,
@@ -218,11 +194,9 @@ def _backward(
                 reached_grad, reached, block, turn, columns, readers, turn_grad, columns_grad, readers_grad
             )
             for k in range(n):
-                slope = complex(
-                    turn_grad[0, k] + backwards_grad[0, k], turn_grad[1, k] - backwards_grad[1, k]
-                )
-                decay_grad[h, k] = -slope
-                b_grad[h, k] = complex(reached_grad[0, k], reached_grad[0, half + k])
-                for r in range(R):
-                    p_grad[r, h, k] = complex(columns_grad[r, k], columns_grad[r, half + k])
-                    q_grad[r, h, k] = complex(2.0 * readers_grad[r, k], -2.0 * readers_grad[r, half + k])
+                # Rows turn the other way.
+                decay_grad[h, k] = -mode_grad(turn_grad, k) - mode_grad(backwards_grad, k).conjugate()
+            column_grad(b_grad[h], reached_grad[0])
+            for r in range(R):
+                column_grad(p_grad[r, h], columns_grad[r])
+                reader_grad(q_grad[r, h], readers_grad[r])

@@ -26,6 +26,7 @@ from torchs4.ops.cpu.products import (
     add_transposed_product,
     add_transposed_toeplitz_product,
     add_upper_transposed_product,
+    copy_transposed,
 )
 from torchs4.ops.cpu.vectors import LANES, transpose_tile
 
@@ -140,18 +141,6 @@ def _copy(target, source, rows, columns):
 
 
 @compiled()
-def _copy_transposed(target, source, rows, columns):
-    gap, source_gap = target.shape[1], source.shape[1]
-    tiled, wide = rows // LANES * LANES, columns // LANES * LANES
-    for i in range(0, tiled, LANES):
-        for j in range(0, wide, LANES):
-            transpose_tile(target, source, j * gap + i, gap, i * source_gap + j, source_gap)
-    for i in range(rows):
-        for j in range(wide if i < tiled else 0, columns):
-            target[j, i] = source[i, j]
-
-
-@compiled()
 def _copy_upside_down(target, source, rows, columns):
     for i in range(rows):
         for j in range(columns):
@@ -206,7 +195,7 @@ def _forward(reach, sight, response, change, skip, u, state, y, final, blocks, g
                 _copy(changes[lane], change[h], N, N)
                 _copy(states[lane], state[:, h], B, N)
                 for m in range(M):
-                    _copy_transposed(seen[m, lane], sight[m, h], block, N)
+                    copy_transposed(seen[m, lane], sight[m, h], block, N)
                     for i in range(block):
                         responses[m, lane, block + i] = response[m, h, i]
                     responses[m, lane, block] += skip[m, h]
@@ -288,9 +277,9 @@ def _backward(
             for lane in range(lanes):
                 h = feature + lane
                 _copy_upside_down(latest_first[lane], reach[h], block, N)
-                _copy_transposed(reached[lane], latest_first[lane], block, N)
+                copy_transposed(reached[lane], latest_first[lane], block, N)
                 _copy(changes[lane], change[h], N, N)
-                _copy_transposed(changes_back[lane], change[h], N, N)
+                copy_transposed(changes_back[lane], change[h], N, N)
                 _copy(X[lane], state[:, h], B, N)
                 _copy(later[lane], final_grad[:, h], B, N)
                 for m in range(M):

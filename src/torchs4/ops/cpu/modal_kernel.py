@@ -23,17 +23,27 @@ from torchs4.ops.cpu.arrays import as_array, as_complex_array
 from torchs4.ops.cpu.compiling import compiled, torch_threads
 from torchs4.ops.cpu.modal_powers import (
     GAP,
+    column_grad,
+    fill_correction,
     fill_jump,
     fill_powers,
     fill_powers_backward,
     fill_transition,
     jump_backward,
+    mode_grad,
     prepare_system,
+    reader_grad,
+    row_width,
+    set_reader,
     transition_backward,
-    transpose,
     without_tiny,
 )
-from torchs4.ops.cpu.products import add_product, add_row_product, add_transposed_product
+from torchs4.ops.cpu.products import (
+    add_product,
+    add_row_product,
+    add_transposed_product,
+    copy_transposed,
+)
 from torchs4.ops.registered import kernel_dtype
 
 if TYPE_CHECKING:
@@ -105,12 +115,9 @@ def _tasks(C: Tensor) -> int:
 @compiled()
 def _fill_coarse(coarse_rows, count, C, jump, G, diagonal):
     """coarse_rows[j] = C G^j, or C a^(jT) when the system is diagonal."""
-    half, n = jump.shape[1], C.shape[0]
-    width = 2 * half
+    width = jump.shape[1]
     coarse_rows[0] = 0.0
-    for k in range(n):
-        coarse_rows[0, k] = 2.0 * C[k].real
-        coarse_rows[0, half + k] = -2.0 * C[k].imag
+    set_reader(coarse_rows[0], C)
     if diagonal:
         nothing = np.empty((0, width))
         fill_powers(coarse_rows, count, jump, nothing, nothing)
@@ -126,24 +133,24 @@ def _fill_coarse(coarse_rows, count, C, jump, G, diagonal):
 def _forward(decay, p, q, b, C, fine, coarse, tasks, kernel):
     H, n = decay.shape
     M, R, length = C.shape[0], p.shape[0], kernel.shape[2]
-    half = (n + 3) // 4 * 4
-    width = 2 * half
+    width = row_width(n)
     used = (length + fine - 1) // fine
     for task in prange(tasks):
-        turn, jump = np.zeros((2, half)), np.empty((2, half))
+        turn, jump = np.zeros((2, width)), np.empty((2, width))
         columns, readers = np.zeros((R, width)), np.zeros((R, width))
         fine_rows, fine_columns = np.zeros((fine, width + GAP)), np.empty((width, fine + GAP))
         turned, read = np.empty((R, fine, width + GAP)), np.empty((R, fine, width + GAP))
         G = np.empty((width, width + GAP))
         coarse_rows, product = np.zeros((coarse, width + GAP)), np.empty((coarse, fine + GAP))
         for h in range(task, H, tasks):
-            prepare_system(decay, p, q, b, h, turn, columns, readers, fine_rows)
+            prepare_system(decay, p, q, b, h, turn, columns, readers, fine_rows[0])
             fill_powers(fine_rows, fine, turn, columns, readers)
-            transpose(fine_columns, fine_rows, fine, width)
+            copy_transposed(fine_columns, fine_rows, fine, width)
             if used > 1:
                 fill_jump(jump, turn, fine)
             if used > 1 and R > 0:
-                fill_transition(G, fine, turn, jump, columns, readers, turned, read)
+                fill_correction(fine, turn, columns, readers, turned, read)
+                fill_transition(G, fine, jump, turned, read)
             for m in range(M):
                 _fill_coarse(coarse_rows, used, C[m, h], jump, G, R == 0)
                 product[:] = 0.0
@@ -157,12 +164,11 @@ def _forward(decay, p, q, b, C, fine, coarse, tasks, kernel):
 def _backward(grad, decay, p, q, b, C, fine, coarse, tasks, decay_grad, p_grad, q_grad, b_grad, C_grad):
     H, n = decay.shape
     M, R, length = C.shape[0], p.shape[0], grad.shape[2]
-    half = (n + 3) // 4 * 4
-    width = 2 * half
+    width = row_width(n)
     used = (length + fine - 1) // fine
     for task in prange(tasks):
-        turn, turn_grad = np.zeros((2, half)), np.empty((2, half))
-        jump, jump_grad = np.empty((2, half)), np.empty((2, half))
+        turn, turn_grad = np.zeros((2, width)), np.empty((2, width))
+        jump, jump_grad = np.empty((2, width)), np.empty((2, width))
         columns, readers = np.zeros((R, width)), np.zeros((R, width))
         columns_grad, readers_grad = np.empty((R, width)), np.empty((R, width))
         fine_rows, fine_grad = np.zeros((fine, width + GAP)), np.empty((fine, width + GAP))
@@ -178,13 +184,14 @@ def _backward(grad, decay, p, q, b, C, fine, coarse, tasks, decay_grad, p_grad, 
             readers_grad[:] = 0.0
             fine_grad[:] = 0.0
             G_grad[:] = 0.0
-            prepare_system(decay, p, q, b, h, turn, columns, readers, fine_rows)
+            prepare_system(decay, p, q, b, h, turn, columns, readers, fine_rows[0])
             fill_powers(fine_rows, fine, turn, columns, readers)
             if used > 1:
                 fill_jump(jump, turn, fine)
             if used > 1 and R > 0:
-                fill_transition(G, fine, turn, jump, columns, readers, turned, read)
-                transpose(transposed, G, width, width)
+                fill_correction(fine, turn, columns, readers, turned, read)
+                fill_transition(G, fine, jump, turned, read)
+                copy_transposed(transposed, G, width, width)
             for m in range(M):
                 _fill_coarse(coarse_rows, used, C[m, h], jump, G, R == 0)
                 for j in range(used):
@@ -201,8 +208,7 @@ def _backward(grad, decay, p, q, b, C, fine, coarse, tasks, decay_grad, p_grad, 
                     for j in range(used - 1, 0, -1):
                         add_row_product(coarse_grad, j - 1, coarse_grad[j], transposed, width, width)
                     add_transposed_product(G_grad, coarse_rows, coarse_grad[1:], width, used - 1, width)
-                for k in range(n):
-                    C_grad[m, h, k] = complex(2.0 * coarse_grad[0, k], -2.0 * coarse_grad[0, half + k])
+                reader_grad(C_grad[m, h], coarse_grad[0])
             if used > 1 and R > 0:
                 transition_backward(
                     G_grad,
@@ -225,8 +231,8 @@ def _backward(grad, decay, p, q, b, C, fine, coarse, tasks, decay_grad, p_grad, 
                 fine_grad, fine_rows, fine, turn, columns, readers, turn_grad, columns_grad, readers_grad
             )
             for k in range(n):
-                decay_grad[h, k] = -complex(turn_grad[0, k], turn_grad[1, k])
-                b_grad[h, k] = complex(fine_grad[0, k], fine_grad[0, half + k])
-                for r in range(R):
-                    p_grad[r, h, k] = complex(columns_grad[r, k], columns_grad[r, half + k])
-                    q_grad[r, h, k] = complex(2.0 * readers_grad[r, k], -2.0 * readers_grad[r, half + k])
+                decay_grad[h, k] = -mode_grad(turn_grad, k)
+            column_grad(b_grad[h], fine_grad[0])
+            for r in range(R):
+                column_grad(p_grad[r, h], columns_grad[r])
+                reader_grad(q_grad[r, h], readers_grad[r])

@@ -1,4 +1,4 @@
-"""Small matrix products of float64 numbers whose sums stay in registers.
+"""Small matrix products whose sums stay in registers.
 
 Matrices are two-dimensional C-contiguous arrays. Their rows may be longer than what is used of them: rows
 whose length is a power of two would crowd into few sets of the cache.
@@ -12,7 +12,16 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from torchs4.ops.cpu.compiling import compiled
-from torchs4.ops.cpu.vectors import LANES, Value, instruction, load_scalar, load_vector, splat, store_vector
+from torchs4.ops.cpu.vectors import (
+    LANES,
+    Value,
+    instruction,
+    load_scalar,
+    load_vector,
+    splat,
+    store_vector,
+    transpose_tile,
+)
 
 
 def _product_tile(rows: int, vectors: int) -> Any:
@@ -198,3 +207,16 @@ def add_row_product(target, row, vector, matrix, terms, columns):
     while column < columns:
         _row_1(target, vector, matrix, row * gap + column, gap, 0, 0, 1, column, right_gap, terms)
         column += LANES
+
+
+@compiled()
+def copy_transposed(target, source, rows, columns):
+    """Target[j, i] = source[i, j]."""
+    gap, source_gap = target.shape[1], source.shape[1]
+    tiled, wide = rows // LANES * LANES, columns // LANES * LANES
+    for i in range(0, tiled, LANES):
+        for j in range(0, wide, LANES):
+            transpose_tile(target, source, j * gap + i, gap, i * source_gap + j, source_gap)
+    for i in range(rows):
+        for j in range(wide if i < tiled else 0, columns):
+            target[j, i] = source[i, j]
