@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # Samples per block of the chunk pass: about the size of a usual state, so that no product dominates.
 _BLOCK = 64
 _LONGEST_BLOCK = 96
+# Blocks need no kernel; its cost is shared by the sequences of a batch and grows with their length. Measured.
+_FEW, _LONG = 2, 4096
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class SSMLayer(nn.Module, ABC):
 
     # The names of the system's own parameters.
     _system_names: tuple[str, ...] = ()
+    # Whether its chunk operators are made without squaring dense matrices.
+    _passes_blocks_fast = False
 
     def ssm_parameters(self) -> dict[str, nn.Parameter]:
         """The system's own parameters by name: they train with their own rate and without decay."""
@@ -142,13 +146,17 @@ class SSMLayer(nn.Module, ABC):
         mask: Bool[Tensor, "B L"] | None = None,
         rate: float = 1.0,
     ) -> Float[Tensor, "B L O"]:
-        """The whole sequence at once, by convolution. Positions outside `lengths` or `mask` count as zero."""
+        """The whole sequence at once. Positions outside `lengths` or `mask` count as zero."""
         require_sequence(x, self.features)
         require_rate(rate)
         mask = position_mask(x, lengths, mask)
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0)
         with self._full_precision(x):
+            if self._blocks_beat_convolution(x):
+                state = self.initial_state(x.shape[0])
+                y, _ = self._pass_blocks("blocks", _BLOCK, x.to(state.dtype), state, rate)
+                return y.flatten(-2).to(x.dtype)
             kernel = self._cached_kernel(x.shape[1], rate)
             forward, backward = kernel.chunk(2) if self.bidirectional else (kernel, None)
             y = ops.long_convolution(x, forward, backward, self.D)
@@ -202,6 +210,15 @@ class SSMLayer(nn.Module, ABC):
         return self._cache.get(
             "kernel", (length, rate), self.system_weights(), lambda: self._kernel(length, rate)
         )
+
+    def _blocks_beat_convolution(self, x: Tensor) -> bool:
+        """Whether x are so few and so long sequences to train on that making their kernel would not pay."""
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            # A kernel that is remembered costs nothing, and a graph must not depend on lengths.
+            return False
+        batch, length, _ = x.shape
+        few_and_long = batch <= _FEW and length >= batch * _LONG
+        return self._passes_blocks_fast and few_and_long and not (self.bidirectional or ops.runs_reference(x))
 
     def _pass_blocks(
         self, slot: str, block: int, u: Tensor, state: Tensor, rate: float

@@ -65,6 +65,7 @@ __all__ = [
     "masked_batch_norm",
     "output_row",
     "prepare_blocks",
+    "runs_reference",
     "set_implementation",
 ]
 
