@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 FEATURES = 256
-SIZES = ((8, 1024), (2, 4096), (2, 16384))
+SIZES = ((8, 1024), (2, 4096), (2, 16384), (1, 4096), (1, 65536))
 
 
 def candidates(layer: Any, batch: int, length: int) -> dict[str, Callable[[], Any]]:
