@@ -26,7 +26,7 @@ def block_and_inputs(layer, features, batch, dtype):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("batch", [1, 3, 9, 16])
 @pytest.mark.parametrize("features", [1, 3, 8, 17])
 @pytest.mark.parametrize(
     "layer",

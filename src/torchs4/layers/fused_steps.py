@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from torchs4.layers.modal_layer import ModalLayer
 
-# So many sequences step together while their products are bound by reading the weights.
-_FEW = 4
-
 
 class StepParts(NamedTuple):
     """What a usual block steps through, before GELU, gates and residual."""
@@ -41,10 +38,9 @@ class FusedSteps:
         parts: of each block, or None for an unusual one.
         """
         if (
-            # Compilers and gradients want plain operations; many vectors make a matrix product.
+            # Compilers and gradients want plain operations.
             torch.is_grad_enabled()
             or torch.compiler.is_compiling()
-            or x_t.shape[0] > _FEW
             or x_t.dtype not in (torch.float32, torch.float64)
             or torch.is_autocast_enabled(x_t.device.type)
         ):

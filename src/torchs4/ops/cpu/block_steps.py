@@ -9,17 +9,18 @@ Axes: B batch, H features, N state size, R rank, M output channels.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import carray
+from numba import carray, prange
 from numba.core import cgutils
 
 from torchs4.ops.cpu.arrays import as_addressable
-from torchs4.ops.cpu.compiling import compiled
+from torchs4.ops.cpu.compiling import compiled, torch_threads
 from torchs4.ops.cpu.modal_step import step_system
 from torchs4.ops.cpu.vectors import (
     LANES,
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+# Rows of the mixing in work at a time.
 _ROWS = 4
+# Sequences that one thread takes at least.
+_FEW = 4
 
 
 class PreparedBlocks:
@@ -67,7 +71,7 @@ class PreparedBlocks:
         ]
         addresses = np.array([tensor.data_ptr() for tensor in self._tensors], dtype=np.int64)
         self._weights = addresses.reshape(len(blocks), -1)
-        self._call = _steps(dtype)
+        self._steps = _steps(dtype)
 
     def step(self, x: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """The last block's output and every block's next state."""
@@ -81,37 +85,58 @@ class PreparedBlocks:
         out = torch.empty((B, H), dtype=dtype)
         new_states = [torch.empty(shape, dtype=dtype) for _ in states]
         places = np.array([state.data_ptr() for state in (*states, *new_states)], dtype=np.int64)
-        self._call(self._weights, places, x.data_ptr(), out.data_ptr(), self._epsilon, B, H, N, R, M)
+        # Waking a second thread would take as long as it could save on few sequences.
+        tasks = min(torch.get_num_threads(), B // _FEW)
+        sizes = (max(1, tasks), B, H, N, R, M)
+        with torch_threads() if tasks > 1 else nullcontext():
+            call = self._steps.together if tasks > 1 else self._steps.alone
+            call(self._weights, places, x.data_ptr(), out.data_ptr(), self._epsilon, *sizes)
         return out, new_states
 
 
-def _emit_dots(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
-    """Add four dots: (target, matrix, vector; places in target and matrix, gap of rows, place, vectors)."""
-    target, matrix, vector = arrays
-    place, matrix_place, gap, vector_place, vectors = integers
-    kind = ir.VectorType(element, LANES)
-    sums = [cgutils.alloca_once(builder, kind) for _ in range(_ROWS)]
-    for total in sums:
-        builder.store(ir.Constant(kind, [0.0] * LANES), total)
+def _dots(sequences: int) -> Any:
+    """Adds the dots of four rows of a matrix with some vectors.
 
-    def whole(number: int) -> Any:
-        return ir.Constant(place.type, number)
+    Arrays: target, matrix, vectors. Integers: where the target begins, and the distance of its rows, one for
+    each vector; where the matrix's rows begin, and their distance; where the vectors begin, and theirs; how
+    many times eight numbers they have.
+    """
 
-    with cgutils.for_range(builder, vectors) as loop:
-        offset = builder.mul(loop.index, whole(LANES))
-        x = load_vector(builder, element, vector, builder.add(vector_place, offset))
-        for row, total in enumerate(sums):
-            start = builder.add(matrix_place, builder.mul(gap, whole(row)))
-            w = load_vector(builder, element, matrix, builder.add(start, offset))
-            builder.store((Value(builder, builder.load(total, typ=kind)) + w * x).value, total)
-    for row, total in enumerate(sums):
-        at = builder.add(place, whole(row))
-        dot = horizontal_sum(Value(builder, builder.load(total, typ=kind)))
-        result = builder.fadd(load_scalar(builder, element, target, at), dot)
-        builder.store(result, builder.gep(target.data, [at], source_etype=element))
+    def emit(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
+        target, matrix, vectors = arrays
+        place, target_gap, matrix_place, gap, vector_place, vector_gap, count = integers
+        kind = ir.VectorType(element, LANES)
+        zero = ir.Constant(kind, [0.0] * LANES)
+        sums = [[cgutils.alloca_once_value(builder, zero) for _ in range(_ROWS)] for _ in range(sequences)]
+        for total in (total for row_sums in sums for total in row_sums):
+            # Allocated once per function, so the instruction has to clear it.
+            builder.store(zero, total)
+
+        def at(start: Any, distance: Any, times: int) -> Any:
+            return builder.add(start, builder.mul(distance, ir.Constant(place.type, times)))
+
+        with cgutils.for_range(builder, count) as loop:
+            offset = builder.mul(loop.index, ir.Constant(place.type, LANES))
+            xs = [
+                load_vector(builder, element, vectors, builder.add(at(vector_place, vector_gap, s), offset))
+                for s in range(sequences)
+            ]
+            for row in range(_ROWS):
+                w = load_vector(builder, element, matrix, builder.add(at(matrix_place, gap, row), offset))
+                for x, row_sums in zip(xs, sums, strict=True):
+                    total = Value(builder, builder.load(row_sums[row], typ=kind)) + w * x
+                    builder.store(total.value, row_sums[row])
+        for s, row_sums in enumerate(sums):
+            for row, total in enumerate(row_sums):
+                where = builder.add(at(place, target_gap, s), ir.Constant(place.type, row))
+                dot = horizontal_sum(Value(builder, builder.load(total, typ=kind)))
+                result = builder.fadd(load_scalar(builder, element, target, where), dot)
+                builder.store(result, builder.gep(target.data, [where], source_etype=element))
+
+    return instruction(3, 7, emit)
 
 
-_four_dots = instruction(3, 5, _emit_dots)
+_dots_of_one, _dots_of_two = _dots(1), _dots(2)
 
 
 @compiled()
@@ -130,31 +155,48 @@ def _normalise(x, weight, bias, epsilon, out):
 
 @compiled()
 def _mix(active, weight, mixed):
-    """Mixed += weight · active."""
-    inputs = active.shape[0]
+    """Mixed += active · weightᵀ, every row of the weight read once for all sequences."""
+    sequences, inputs = active.shape
+    outputs = mixed.shape[1]
     whole = inputs // LANES * LANES
-    fours = mixed.shape[0] // _ROWS * _ROWS
+    fours, pairs = outputs // _ROWS * _ROWS, sequences // 2 * 2
     for row in range(0, fours, _ROWS):
-        _four_dots(mixed, weight, active, row, row * inputs, inputs, 0, whole // LANES)
-        for column in range(whole, inputs):
-            for r in range(row, row + _ROWS):
-                mixed[r] += weight[r, column] * active[column]
-    for row in range(fours, mixed.shape[0]):
-        for column in range(inputs):
-            mixed[row] += weight[row, column] * active[column]
+        at = row * inputs
+        for s in range(0, pairs, 2):
+            place = s * outputs + row
+            _dots_of_two(
+                mixed, weight, active, place, outputs, at, inputs, s * inputs, inputs, whole // LANES
+            )
+        if pairs < sequences:
+            place = pairs * outputs + row
+            _dots_of_one(
+                mixed, weight, active, place, outputs, at, inputs, pairs * inputs, inputs, whole // LANES
+            )
+    for s in range(sequences):
+        for row in range(outputs):
+            for column in range(whole if row < fours else 0, inputs):
+                mixed[s, row] += weight[row, column] * active[s, column]
+
+
+class _Steps(NamedTuple):
+    """Compiled for one type of numbers: for few sequences by one thread, and for many by several."""
+
+    alone: Callable[..., None]
+    together: Callable[..., None]
 
 
 @lru_cache(maxsize=2)
-def _steps(dtype: torch.dtype) -> Callable[..., None]:
+def _steps(dtype: torch.dtype) -> _Steps:
     number = np.float64 if dtype == torch.float64 else np.float32
 
-    # One thread: waking a second one would take as long as it could save.
     @compiled()
-    def steps(weights, places, x, out, epsilon, B, H, N, R, M):
+    def some(weights, places, x, out, epsilon, first, last, B, H, N, R, M):
+        """The sequences from first to last through all blocks."""
+        few = last - first
         x, out = carray(as_pointer(x), (B, H), number), carray(as_pointer(out), (B, H), number)
-        u, y = np.empty((B, H), number), np.empty((B, M, H), number)
-        active, mixed = np.empty(M * H, number), np.empty(2 * H, number)
-        for batch in range(B):
+        u, y = np.empty((few, H), number), np.empty((few, M, H), number)
+        active, mixed = np.empty((few, M * H), number), np.empty((few, 2 * H), number)
+        for batch in range(first, last):
             for h in range(H):
                 out[batch, h] = x[batch, h]
         count = len(weights)
@@ -171,18 +213,29 @@ def _steps(dtype: torch.dtype) -> Callable[..., None]:
             bias = carray(as_pointer(weights[block, 9]), (2 * H,), number)
             state = carray(as_pointer(places[block]), (B, H, N), number)
             new_state = carray(as_pointer(places[count + block]), (B, H, N), number)
-            for batch in range(B):
-                _normalise(out[batch], norm_weight, norm_bias, epsilon, u[batch])
-            step_system(a, p, q, b, C, D, u, state, y, new_state)
-            for batch in range(B):
+            for s in range(few):
+                _normalise(out[first + s], norm_weight, norm_bias, epsilon, u[s])
+            step_system(a, p, q, b, C, D, u, state[first:last], y, new_state[first:last])
+            for s in range(few):
                 for m in range(M):
                     for h in range(H):
-                        value = y[batch, m, h]
-                        active[m * H + h] = 0.5 * value * (1.0 + math.erf(value * math.sqrt(0.5)))
+                        value = y[s, m, h]
+                        active[s, m * H + h] = 0.5 * value * (1.0 + math.erf(value * math.sqrt(0.5)))
                 for h in range(2 * H):
-                    mixed[h] = bias[h]
-                _mix(active, weight, mixed)
+                    mixed[s, h] = bias[h]
+            _mix(active, weight, mixed)
+            for s in range(few):
                 for h in range(H):
-                    out[batch, h] += mixed[h] / (1.0 + math.exp(-mixed[H + h]))
+                    out[first + s, h] += mixed[s, h] / (1.0 + math.exp(-mixed[s, H + h]))
 
-    return steps
+    @compiled()
+    def alone(weights, places, x, out, epsilon, tasks, B, H, N, R, M):
+        some(weights, places, x, out, epsilon, 0, B, B, H, N, R, M)
+
+    @compiled(parallel=True)
+    def together(weights, places, x, out, epsilon, tasks, B, H, N, R, M):
+        for task in prange(tasks):
+            first, last = task * B // tasks, (task + 1) * B // tasks
+            some(weights, places, x, out, epsilon, first, last, B, H, N, R, M)
+
+    return _Steps(alone, together)

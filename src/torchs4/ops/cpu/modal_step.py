@@ -140,8 +140,9 @@ def step_system(a, p, q, b, C, D, u, state, y, new_state):
     """Every feature of every sequence, one step on; y is (B, M, H)."""
     B, H, N = state.shape
     M, R = C.shape[0], p.shape[0]
-    for batch in range(B):
-        for h in range(H):
+    # A feature's parameters are read once for all sequences.
+    for h in range(H):
+        for batch in range(B):
             if R == 1 and M == 1 and N % LANES == 0:
                 place = batch * H + h
                 _feature_of_rank_one(
