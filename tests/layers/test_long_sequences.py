@@ -59,7 +59,7 @@ def test_blocks_and_convolution_train_alike(kind, batch, length, options, dtype,
 
 @pytest.mark.parametrize(
     ("batch", "length", "bidirectional"),
-    [(3, 4096, False), (2, 4096, False), (1, 4000, False), (1, 4096, True)],
+    [(3, 8192, False), (2, 4095, False), (1, 2047, False), (1, 4096, True)],
 )
 def test_others_are_convolved(batch, length, bidirectional, blocks_passed):
     layer = S4(2, state_size=4, bidirectional=bidirectional)

@@ -21,7 +21,6 @@ _LEAST_DECAY = 1e-4
 class ModalLayer(SSMLayer):
     """Modes Λ = -exp(log_decay) + i·frequency, so that every mode stays stable while it trains."""
 
-    _passes_blocks_fast = True
     _system_names: tuple[str, ...] = ("log_decay", "frequency", "B", "C", "log_step_size")
 
     def __init__(

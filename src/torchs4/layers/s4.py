@@ -53,6 +53,7 @@ class S4(ModalLayer):
     """The S4 layer, (B, L, H) to (B, L, H): `S4(256, state_size=64)`, with S4Config's fields as options."""
 
     _system_names = (*ModalLayer._system_names, "P")
+    _blocks_pay_from = 2048
 
     def __init__(self, features: int, config: S4Config | None = None, **options: Any) -> None:
         config = merge_options(S4Config, config, options)

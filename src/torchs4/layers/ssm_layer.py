@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 # Samples per block of the chunk pass: about the size of a usual state, so that no product dominates.
 _BLOCK = 64
 _LONGEST_BLOCK = 96
-# Blocks need no kernel; its cost is shared by the sequences of a batch and grows with their length. Measured.
-_FEW, _LONG = 2, 4096
+# Blocks need no kernel, whose cost the sequences of a batch share: only few of them gain.
+_FEW = 2
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class SSMLayer(nn.Module, ABC):
 
     # The names of the system's own parameters.
     _system_names: tuple[str, ...] = ()
-    # Whether its chunk operators are made without squaring dense matrices.
-    _passes_blocks_fast = False
+    # From how many samples per sequence on training by blocks is faster than by a kernel; None is never.
+    _blocks_pay_from: int | None = None
 
     def ssm_parameters(self) -> dict[str, nn.Parameter]:
         """The system's own parameters by name: they train with their own rate and without decay."""
@@ -216,9 +216,10 @@ class SSMLayer(nn.Module, ABC):
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             # A kernel that is remembered costs nothing, and a graph must not depend on lengths.
             return False
+        if self._blocks_pay_from is None or self.bidirectional or ops.runs_reference(x):
+            return False
         batch, length, _ = x.shape
-        few_and_long = batch <= _FEW and length >= batch * _LONG
-        return self._passes_blocks_fast and few_and_long and not (self.bidirectional or ops.runs_reference(x))
+        return batch <= _FEW and length >= batch * self._blocks_pay_from
 
     def _pass_blocks(
         self, slot: str, block: int, u: Tensor, state: Tensor, rate: float

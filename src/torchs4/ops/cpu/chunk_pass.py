@@ -33,10 +33,10 @@ from torchs4.ops.cpu.vectors import LANES, transpose_tile
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Features that are read together: a cache line of float32 numbers.
-_GROUP = 16
+# Features that are read together: more of them would not fit a core's cache with all that belongs to them.
+_GROUP = LANES
 # Samples of a feature, of all sequences together, that are in work at a time.
-_SEGMENT = 16384
+_SEGMENT = 8192
 # Unused numbers at the end of a row, so that rows do not crowd into few sets of the cache.
 _GAP = 2 * LANES
 
