@@ -34,7 +34,7 @@ def main() -> None:
         axis.set_xticks(ticks := [1024, 4096, 16384, 65536], [f"{tick:,}" for tick in ticks])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
-    axes[0].legend(frameon=False)
+    axes[1].legend(frameon=False, loc="upper right", bbox_to_anchor=(1.0, 0.95))
     figure.suptitle("One training step of one layer on two CPU cores (256 features, batch 1)")
     path = RESULTS / "growth.png"
     figure.savefig(path, dpi=150)
