@@ -230,7 +230,7 @@ def test_tokens_outside_the_vocabulary_are_refused(token_model: SequenceModel, t
             call()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64, torch.uint8])
 def test_tokens_are_integers(token_model: SequenceModel, dtype: torch.dtype) -> None:
     tokens = torch.zeros(2, 5, dtype=dtype)
     calls = [
@@ -239,8 +239,25 @@ def test_tokens_are_integers(token_model: SequenceModel, dtype: torch.dtype) -> 
         lambda: token_model.step(tokens[:, 1], token_model.initial_state(2)),
     ]
     for call in calls:
-        with refuses(str(dtype), "integer tokens"):
+        with refuses(str(dtype), "int64 or int32", "x.long()"):
             call()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_model_names_an_input_of_another_dtype(dtype: torch.dtype) -> None:
+    model = SequenceModel(output_size=2, input_features=4, features=4, num_layers=1)
+    x = torch.zeros(2, 5, 4, dtype=dtype)
+    calls = [
+        lambda: model(x),
+        lambda: model.prefill(x),
+        lambda: model.step(x[:, 1], model.initial_state(2)),
+    ]
+    for call in calls:
+        with refuses(str(dtype), "torch.float32", "model.to("):
+            call()
+    # Autocast converts by itself.
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(torch.zeros(2, 5, 4)).isfinite().all()
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 5, 1), (2, 5, 4)])

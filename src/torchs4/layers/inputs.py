@@ -53,6 +53,15 @@ def require_vector(x: Tensor, features: int) -> None:
     _require_real("x_t", x)
 
 
+def require_dtype(x: Tensor, weight: Tensor) -> None:
+    """What meets a model's weights first must have their dtype, unless autocast converts it."""
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise ValueError(
+            f"x has dtype {x.dtype}, the model's weights have {weight.dtype}. "
+            f"Try x.to({weight.dtype}), or model.to({x.dtype})."
+        )
+
+
 def require_state(state: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """A recurrent state must be a tensor that belongs to this layer and this batch."""
     if not isinstance(state, Tensor) or state.shape != shape:

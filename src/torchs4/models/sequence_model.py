@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torchs4.layers.block import S4BlockConfig
 from torchs4.layers.inputs import (
     position_mask,
+    require_dtype,
     require_positions,
     require_sequence,
     require_tensor,
@@ -130,6 +131,7 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
     def _require_sequence(self, x: Tensor) -> None:
         if self.config.vocabulary_size is None:
             require_sequence(x, self.config.input_features)
+            require_dtype(x, self.head.weight)
             return
         require_tensor("x", x)
         if x.ndim != 2:
@@ -140,6 +142,7 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
     def _require_position(self, x_t: Tensor) -> None:
         if self.config.vocabulary_size is None:
             require_vector(x_t, self.config.input_features)
+            require_dtype(x_t, self.head.weight)
             return
         if x_t.ndim != 1:
             raise ValueError(f"x_t has shape {tuple(x_t.shape)}; expected tokens of shape (batch,).")
@@ -147,8 +150,8 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
 
     def _require_tokens(self, x: Tensor) -> None:
         size = self.config.vocabulary_size
-        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
-            raise ValueError(f"x has dtype {x.dtype}; expected integer tokens. Try x.long().")
+        if x.dtype not in (torch.int64, torch.int32):
+            raise ValueError(f"x has dtype {x.dtype}; expected tokens as int64 or int32. Try x.long().")
         # Reading values would split a compiled graph or wait for a GPU, which checks them by itself.
         if x.device.type == "cpu" and not torch.compiler.is_compiling():
             low, high = int(x.min()), int(x.max())

@@ -73,31 +73,31 @@ def _product_tile(rows: int, vectors: int) -> Any:
 
 # Four rows of sixteen float32 numbers, or of eight float64 numbers, fill the registers with sums.
 _tile_4, _tile_4_wide = _product_tile(4, 1), _product_tile(4, 2)
-_row_1, _row_4, _row_8 = _product_tile(1, 1), _product_tile(1, 4), _product_tile(1, 8)
+_row_1, _row_4 = _product_tile(1, 1), _product_tile(1, 4)
 _pair_1, _pair_4 = _product_tile(2, 1), _product_tile(2, 4)
 
 
 @compiled()
-def _add_strided_product(target, left, right, rows, terms, columns, left_place, left_row, left_term):
+def _add_strided_product(target, left, right, rows, terms, columns, left_row, left_term):
     """Target += left · right, where the left factor's rows and terms may be any distance apart."""
     gap, right_gap = target.shape[1], right.shape[1]
     whole, column = rows // 4 * 4, 0
     if target.itemsize == 4:
         while column + 2 * LANES <= columns:
             for row in range(0, whole, 4):
-                place, begin = row * gap + column, left_place + row * left_row
+                place, begin = row * gap + column, row * left_row
                 _tile_4_wide(
                     target, left, right, place, gap, begin, left_row, left_term, column, right_gap, terms
                 )
             column += 2 * LANES
     while column < columns:
         for row in range(0, whole, 4):
-            place, begin = row * gap + column, left_place + row * left_row
+            place, begin = row * gap + column, row * left_row
             _tile_4(target, left, right, place, gap, begin, left_row, left_term, column, right_gap, terms)
         column += LANES
     row = whole
     if row + 2 <= rows:
-        place, begin, column = row * gap, left_place + row * left_row, 0
+        place, begin, column = row * gap, row * left_row, 0
         while column + 4 * LANES <= columns:
             _pair_4(
                 target, left, right, place + column, gap, begin, left_row, left_term, column, right_gap, terms
@@ -110,7 +110,7 @@ def _add_strided_product(target, left, right, rows, terms, columns, left_place, 
             column += LANES
         row += 2
     if row < rows:
-        place, begin, column = row * gap, left_place + row * left_row, 0
+        place, begin, column = row * gap, row * left_row, 0
         while column + 4 * LANES <= columns:
             _row_4(
                 target, left, right, place + column, gap, begin, left_row, left_term, column, right_gap, terms
@@ -126,57 +126,50 @@ def _add_strided_product(target, left, right, rows, terms, columns, left_place, 
 @compiled()
 def add_product(target, left, right, rows, terms, columns):
     """Target += left · right; columns come in eights."""
-    _add_strided_product(target, left, right, rows, terms, columns, 0, left.shape[1], 1)
+    _add_strided_product(target, left, right, rows, terms, columns, left.shape[1], 1)
 
 
 @compiled()
 def add_transposed_product(target, left, right, rows, terms, columns):
     """Target += leftᵀ · right; columns come in eights."""
-    _add_strided_product(target, left, right, rows, terms, columns, 0, 1, left.shape[1])
+    _add_strided_product(target, left, right, rows, terms, columns, 1, left.shape[1])
 
 
 @compiled()
 def add_toeplitz_product(target, left, response, rows, terms, columns):
-    """Target[r, i] += Σ_{k≤i} left[r, k] response[terms + i - k]: columns in eights, zeros before `terms`."""
-    gap, left_gap = target.shape[1], left.shape[1]
-    step = 2 * LANES if target.itemsize == 4 else LANES
-    for column in range(0, columns, step):
-        count = min(terms, column + step)
-        for row in range(0, rows // 4 * 4, 4):
-            place, begin = row * gap + column, row * left_gap
-            if step == LANES or column + step > columns:
-                _tile_4(target, left, response, place, gap, begin, left_gap, 1, terms + column, -1, count)
-            else:
-                _tile_4_wide(
-                    target, left, response, place, gap, begin, left_gap, 1, terms + column, -1, count
-                )
-        for row in range(rows // 4 * 4, rows):
-            place, begin = row * gap + column, row * left_gap
-            _row_1(target, left, response, place, gap, begin, left_gap, 1, terms + column, -1, count)
-            if step > LANES and column + step <= columns:
-                place, at = place + LANES, terms + column + LANES
-                _row_1(target, left, response, place, gap, begin, left_gap, 1, at, -1, count)
+    """Target[r, i] += Σ_{k≤i} left[r, k] response[terms + i - k]; columns in eights, zeros before `terms`."""
+    _add_triangular_product(target, left, response, rows, terms, columns, True)
 
 
 @compiled()
 def add_transposed_toeplitz_product(target, left, response, rows, terms, columns):
-    """Target[r, k] += Σ_{i≥k} left[r, i] response[terms + k - i]: columns in eights, zeros after `terms`."""
+    """Target[r, k] += Σ_{i≥k} left[r, i] response[terms + k - i]; columns in eights, zeros after `terms`."""
+    _add_triangular_product(target, left, response, rows, terms, columns, False)
+
+
+@compiled()
+def _add_triangular_product(target, left, response, rows, terms, columns, is_upper):
+    """A Toeplitz matrix is not written out: each of its rows is the one before, read from a place earlier."""
     gap, left_gap = target.shape[1], left.shape[1]
-    step = 2 * LANES if target.itemsize == 4 else LANES
-    for column in range(0, columns, step):
-        count = terms - column
-        for row in range(0, rows // 4 * 4, 4):
-            place, begin = row * gap + column, row * left_gap + column
-            if step == LANES or column + step > columns:
-                _tile_4(target, left, response, place, gap, begin, left_gap, 1, terms, -1, count)
+    whole, column = rows // 4 * 4, 0
+    while column < columns:
+        wide = target.itemsize == 4 and column + 2 * LANES <= columns
+        step = 2 * LANES if wide else LANES
+        # What lies beyond the diagonal is left out, but for a few zeros.
+        skipped, at = (0, terms + column) if is_upper else (column, terms)
+        count = min(terms, column + step) if is_upper else terms - column
+        for row in range(0, whole, 4):
+            place, begin = row * gap + column, row * left_gap + skipped
+            if wide:
+                _tile_4_wide(target, left, response, place, gap, begin, left_gap, 1, at, -1, count)
             else:
-                _tile_4_wide(target, left, response, place, gap, begin, left_gap, 1, terms, -1, count)
-        for row in range(rows // 4 * 4, rows):
-            place, begin = row * gap + column, row * left_gap + column
-            _row_1(target, left, response, place, gap, begin, left_gap, 1, terms, -1, count)
-            if step > LANES and column + step <= columns:
-                place, at = place + LANES, terms + LANES
-                _row_1(target, left, response, place, gap, begin, left_gap, 1, at, -1, count)
+                _tile_4(target, left, response, place, gap, begin, left_gap, 1, at, -1, count)
+        for row in range(whole, rows):
+            begin = row * left_gap + skipped
+            for shift in range(0, step, LANES):
+                place = row * gap + column + shift
+                _row_1(target, left, response, place, gap, begin, left_gap, 1, at + shift, -1, count)
+        column += step
 
 
 @compiled()
