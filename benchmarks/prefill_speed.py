@@ -15,8 +15,6 @@ from torchs4 import S4, S4D
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import nn
-
 FEATURES = 256
 SIZES = ((8, 1024), (2, 4096), (2, 16384), (1, 4096), (1, 65536))
 
@@ -32,7 +30,7 @@ def candidates(layer: Any, batch: int, length: int) -> dict[str, Callable[[], An
         signal = x.clone().requires_grad_()
 
         def step() -> None:
-            _forget_gradients(layer)
+            layer.zero_grad()
             signal.grad = None
             run(signal).backward(grad)
 
@@ -51,10 +49,6 @@ def candidates(layer: Any, batch: int, length: int) -> dict[str, Callable[[], An
         "train by convolution": train(convolve),
         "train by prefill": train(in_one_chunk),
     }
-
-
-def _forget_gradients(module: nn.Module) -> None:
-    module.zero_grad(set_to_none=True)
 
 
 def main() -> None:

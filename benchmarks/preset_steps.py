@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from torchs4 import parameter_groups, recipes
 from torchs4.data import Batch, DatasetMissingError, Pathfinder, SpeechCommands, data_folder
-from torchs4.data.sequences import InputDescription
+from torchs4.description import Batch, InputDescription
 from torchs4.training.provenance import peak_memory_mb
 
 # Numbers of float32 that a block keeps for each position and feature, roughly, and what they may take.

@@ -103,7 +103,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_continued(whole: Path, tmp_path: Path) 
 def test_runs_are_evaluated_and_compared(whole: Path, tmp_path: Path) -> None:
     measured = s4("evaluate", whole, folder=tmp_path)
     summary = json.loads((whole / "summary.json").read_text())
-    assert f"accuracy {summary['test_accuracy']:.2%}" in measured.stdout, measured.stderr
+    assert f"accuracy {100 * summary['test_accuracy']:.2f} %" in measured.stdout, measured.stderr
     halved = s4("evaluate", whole, "--split", "validation", "--rate", 2, folder=tmp_path)
     assert "500 validation examples, keeping one of 2 samples" in halved.stdout, halved.stderr
     compared = s4("compare", whole, whole, folder=tmp_path)

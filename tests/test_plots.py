@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from torchs4.plots import plot_curves, plot_forming_prediction, plot_kernels
+from torchs4.tasks import ACCURACY
 
 THUMBNAILS = 7
 
@@ -76,7 +77,7 @@ def test_predictions_that_do_not_fit_the_image_are_refused() -> None:
 def test_curves_run_along_steps_and_single_points_show(points: int) -> None:
     names = ("train_loss", "train_accuracy", "validation_loss", "validation_accuracy")
     records = [{"epoch": 1, "step": 50 * i, **dict.fromkeys(names, 0.5)} for i in range(points)]
-    loss, accuracy = plot_curves({"run": records}).axes
+    loss, accuracy = plot_curves({"run": records}, ACCURACY).axes
     for axes, level in ((loss, 0.5), (accuracy, 50)):
         assert len(axes.lines) == 2
         for line in axes.lines:

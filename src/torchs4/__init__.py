@@ -1,20 +1,33 @@
 """S4: structured state spaces for long sequences."""
 
-from torchs4 import interop, ops
-from torchs4.layers import (
-    LSSL,
-    S4,
-    S4D,
-    LSSLConfig,
-    S4Block,
-    S4BlockConfig,
-    S4Config,
-    S4DConfig,
-    SSMConfig,
-)
-from torchs4.memory import keep_memory
-from torchs4.models import BlockStack, SequenceModel, SequenceModelConfig
-from torchs4.training import parameter_groups
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchs4 import data, interop, ops, tasks
+    from torchs4.layers import (
+        LSSL,
+        S4,
+        S4D,
+        LSSLConfig,
+        S4Block,
+        S4BlockConfig,
+        S4Config,
+        S4DConfig,
+        SSMConfig,
+        register_layer,
+    )
+    from torchs4.memory import keep_memory
+    from torchs4.models import (
+        BlockStack,
+        PairModel,
+        PairModelConfig,
+        SequenceModel,
+        SequenceModelConfig,
+        load_model,
+    )
+    from torchs4.training.parameter_groups import parameter_groups
+    from torchs4.training.session import train
 
 __version__ = "0.1.0"
 
@@ -24,6 +37,8 @@ __all__ = [
     "S4D",
     "BlockStack",
     "LSSLConfig",
+    "PairModel",
+    "PairModelConfig",
     "S4Block",
     "S4BlockConfig",
     "S4Config",
@@ -31,8 +46,44 @@ __all__ = [
     "SSMConfig",
     "SequenceModel",
     "SequenceModelConfig",
+    "data",
     "interop",
     "keep_memory",
+    "load_model",
     "ops",
     "parameter_groups",
+    "register_layer",
+    "tasks",
+    "train",
 ]
+
+# Where public names live. They are imported when they are first used: PyTorch takes seconds, `s4 --help` should not,
+# and training needs packages that layers and models do not.
+_HOMES = {
+    "keep_memory": "torchs4.memory",
+    "parameter_groups": "torchs4.training.parameter_groups",
+    "train": "torchs4.training.session",
+    **dict.fromkeys(("data", "interop", "ops", "tasks"), ""),
+    **dict.fromkeys(
+        ("BlockStack", "PairModel", "PairModelConfig", "SequenceModel", "SequenceModelConfig", "load_model"),
+        "torchs4.models",
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'torchs4' has no attribute {name!r}")
+    home = _HOMES.get(name, "torchs4.layers")
+    try:
+        value = getattr(import_module(home), name) if home else import_module(f"torchs4.{name}")
+    except ModuleNotFoundError as error:
+        if name != "train":
+            raise
+        raise ImportError(f'Training needs {error.name}. Install it with: pip install "torchs4[train]"') from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchs4 import ops
+from torchs4.configuration import require_choice
 from torchs4.layers import S4Block, S4BlockConfig, S4Config, S4DConfig
-from torchs4.layers.options import require_choice
 from torchs4.models import BlockStack
 
 if TYPE_CHECKING:

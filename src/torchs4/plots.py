@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
+    from torchs4.tasks import Metric
+
 _INK = "#2b2d42"
 _QUIET = "#9a9ca8"
 _FAINT = "#e6e7ec"
@@ -85,23 +87,25 @@ def plot_layers(
     return figure
 
 
-def plot_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
-    """Loss and accuracy of one or more runs against the step; lines are validation, dots training."""
+def plot_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], metric: Metric) -> Figure:
+    """Loss and a metric of one or more runs against the step; lines are validation, dots training."""
     figure = _figure(9.0, 3.4)
     panels = figure.subplots(1, 2)
     colours = (_BLUE, _RED, "#edae49", "#66a182", "#6a4c93", _INK)
     for number, (name, records) in enumerate(runs.items()):
         colour = colours[number % len(colours)]
         steps = [record["step"] for record in records]
-        for axes, what, unit in zip(panels, ("loss", "accuracy"), (1, 100), strict=True):
+        for axes, what in zip(panels, ("loss", metric.name), strict=True):
             for kind, style in (
                 ("validation", {"label": name, "marker": "o"}),
                 ("train", {"linestyle": ":", "marker": "x"}),
             ):
-                values = [unit * record[f"{kind}_{what}"] for record in records]
+                values = [record[f"{kind}_{what}"] for record in records]
+                if what == metric.name:
+                    values = [metric.shown(value) for value in values]
                 # Without markers a single point would not show; many would hide the line.
                 axes.plot(steps, values, color=colour, markersize=4 if len(steps) < 20 else 0, **style)
-    for axes, what in zip(panels, ("loss", "accuracy in %"), strict=True):
+    for axes, what in zip(panels, ("loss", metric.label), strict=True):
         axes.set_title(f"{what} (solid: validation, dotted: training)", fontsize=9, color=_INK, loc="left")
         axes.set_xlabel("step", fontsize=9, color=_INK)
         axes.xaxis.get_major_locator().set_params(integer=True)

@@ -21,7 +21,8 @@ from official_files import (
 )
 
 from torchs4 import data as datasets
-from torchs4.data.sequences import Batch, DataConfig, SequenceData, Split
+from torchs4.data.sequences import DataConfig, SequenceData, Split
+from torchs4.description import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

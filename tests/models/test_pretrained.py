@@ -202,7 +202,7 @@ def test_an_unknown_nested_field_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize("kind", ["S7Config", None, ["S4Config"], "os.system"])
 def test_an_unknown_nested_kind_is_refused(folder: Path, kind: Any) -> None:
     edit(folder, lambda description: description["config"]["block"]["layer"].update(kind=kind))
-    with refuses("layer is of kind", repr(kind), "S4Config, S4DConfig, LSSLConfig"):
+    with refuses("layer is of kind", repr(kind), "knows S4Config"):
         SequenceModel.from_pretrained(folder)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,10 @@ from rich.console import Console
 
 from torchs4 import recipes
 from torchs4.data import CIFAR10, IMDB, ListOps, Retrieval, SpeechCommands
-from torchs4.data.sequences import Batch, InputDescription, SequenceData, Split
+from torchs4.data.sequences import SequenceData, Split
+from torchs4.description import Batch, InputDescription
+from torchs4.configuration import short_options, with_options
+from torchs4.tasks import Classification
 from torchs4.training.config import BudgetOptions
 from torchs4.training.display import Display
 from torchs4.training.loop import Trainer
@@ -76,10 +80,15 @@ def test_every_task_of_the_paper_has_every_preset() -> None:
         assert tuple(recipes.RECIPES[name].presets) == ("paper", "modern", "cpu")
 
 
+def options_of(config: Any) -> SimpleNamespace:
+    """The model's options by their short names."""
+    return SimpleNamespace(**{name: option.value for name, option in short_options(config.model).items()})
+
+
 @pytest.mark.parametrize("name", list(PAPER))
 def test_paper_has_the_numbers_of_table_11(name: str) -> None:
     config = recipes.recipe_config(name, "paper")
-    model, optim = config.model, config.optim
+    model, optim = options_of(config), config.optim
     assert PAPER[name] == (
         model.layers,
         model.features,
@@ -97,7 +106,7 @@ def test_paper_has_the_numbers_of_table_11(name: str) -> None:
 @pytest.mark.parametrize("name", list(PUBLISHED))
 def test_paper_is_as_the_text_around_table_11_says(name: str) -> None:
     config = recipes.recipe_config(name, "paper")
-    model, optim = config.model, config.optim
+    model, optim = options_of(config), config.optim
     assert (model.layer, model.state_size, model.pooling, model.mixing) == ("s4", 64, "mean", "linear")
     assert (model.bidirectional, optim.schedule, optim.decay) == (False, "plateau", 0.2)
     assert optim.ssm_lr == 0.001
@@ -106,7 +115,7 @@ def test_paper_is_as_the_text_around_table_11_says(name: str) -> None:
 @pytest.mark.parametrize("name", list(MODERN))
 def test_modern_has_the_numbers_of_the_updated_results(name: str) -> None:
     config = recipes.recipe_config(name, "modern")
-    model, optim = config.model, config.optim
+    model, optim = options_of(config), config.optim
     assert MODERN[name] == (
         model.layers,
         model.features,
@@ -126,7 +135,7 @@ def test_modern_has_the_numbers_of_the_updated_results(name: str) -> None:
 @pytest.mark.parametrize("name", list(PUBLISHED))
 def test_modern_is_what_all_updated_results_share(name: str) -> None:
     config = recipes.recipe_config(name, "modern")
-    model, optim = config.model, config.optim
+    model, optim = options_of(config), config.optim
     assert (model.mixing, model.bidirectional, model.pooling) == ("glu", True, "mean")
     assert (optim.schedule, optim.weight_decay, optim.ssm_lr) == ("cosine", 0.05, 0.001)
     assert model.max_step_size == 0.1
@@ -145,17 +154,16 @@ def test_a_wrong_name_gets_a_suggestion() -> None:
         recipes.recipe_config("digits", "paper")
 
 
-def test_measured_accuracies_are_read_from_summaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for (name, preset), accuracy in recipes.measured_accuracies().items():
-        assert (name, preset) in PRESETS
-        assert 0 < accuracy <= 1
+def test_measured_results_are_read_from_summaries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = recipes.measured(recipes.find("digits"), "cpu")
+    assert ours is not None
+    assert 0.9 < ours <= 1
+    text = recipes.find("lra-text")
     monkeypatch.setattr(recipes, "files", lambda package: tmp_path)
-    assert recipes.measured_accuracies() == {}
+    assert recipes.measured(text, "cpu") is None
     (tmp_path / "measured").mkdir()
-    assert recipes.measured_accuracies() == {}
-    (tmp_path / "measured" / "__init__.py").touch()
     (tmp_path / "measured" / "lra-text.cpu.json").write_text(json.dumps({"test_accuracy": 0.75}))
-    assert recipes.measured_accuracies() == {("lra-text", "cpu"): 0.75}
+    assert recipes.measured(text, "cpu") == 0.75
 
 
 class Random(Split):
@@ -195,19 +203,20 @@ def fake_data(config: Any) -> SequenceData:
         case _:
             description, classes = InputDescription("values", 1, 64, image=(8, 8)), 10
     split = Random(description, classes)
-    return SequenceData(description, tuple(map(str, range(classes))), split, split, split)
+    task = Classification(tuple(map(str, range(classes))))
+    return SequenceData(description, task, split, split, split)
 
 
 def train_two_steps(config: Any, folder: Path, accelerator: Accelerator) -> dict[str, Any]:
     config = dataclasses.replace(
         config,
-        model=dataclasses.replace(config.model, layers=1, features=4, state_size=4),
+        model=with_options(config.model, layers=1, features=4, state_size=4),
         optim=dataclasses.replace(config.optim, batch_size=4),
         budget=BudgetOptions(epochs=1),
     )
     run = RunFolder(folder)
-    run.start("test", config)
     data = fake_data(config.data)
+    run.start("test", config, data.task.metrics)
     trainer = Trainer(config, data, run, Display(Console(quiet=True)), accelerator, math.inf)
     before = {name: value.detach().clone() for name, value in trainer.bare_model.named_parameters()}
     trainer.run()

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from torchs4.data.sequences import Batch, Split
+from torchs4.data.sequences import Split
+from torchs4.description import Batch
 from torchs4.training.batches import BatchStream, Share, evaluation_rows, share_of, training_rows
 
 
@@ -78,9 +79,9 @@ def test_evaluation_by_length_takes_the_same_examples_longest_first() -> None:
     assert [row.tolist() for row in evaluation_rows(5, 2, 3, lengths)] == [[4, 0], [2]]
 
 
-def test_fewer_examples_than_a_batch_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"has 4 examples, fewer than one batch of 5\. Choose a smaller"):
-        training_rows(4, 5, 0, 0)
+def test_fewer_examples_than_a_batch_are_one_batch() -> None:
+    (rows,) = training_rows(4, 5, 0, 0)
+    assert sorted(rows) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("limit", [0, 7, 100])

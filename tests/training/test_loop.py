@@ -16,8 +16,9 @@ from rich.console import Console
 from torchs4.data import BundledDigits
 from torchs4.data.sequences import Split
 from torchs4.models import load_model
+from torchs4.recipes import network
 from torchs4.training.checkpoints import load_state
-from torchs4.training.config import BudgetOptions, ModelOptions, OptimizerOptions, TrainingConfig
+from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
 from torchs4.training.display import Display
 from torchs4.training.finish import finish
 from torchs4.training.loop import Trainer, TrainingDivergedError, TrainingInterrupted
@@ -29,7 +30,7 @@ STEPS = 7
 def small_config(**changes: Any) -> TrainingConfig[BundledDigits]:
     values: dict[str, Any] = {
         "data": BundledDigits(cut_short=0.5),
-        "model": ModelOptions(layers=1, features=4, state_size=4, norm="batch", dropout=0.2),
+        "model": network(layers=1, features=4, state_size=4, norm="batch", dropout=0.2),
         "optim": OptimizerOptions(lr=0.01, batch_size=12, accumulate=2, warmup_steps=2),
         "budget": BudgetOptions(epochs=3, max_steps=STEPS, validation_examples=20),
     }
@@ -45,10 +46,10 @@ def make_trainer(
     folder: Path, config: TrainingConfig[BundledDigits], resume: bool = False, digits: int = 36
 ) -> Trainer:
     run = RunFolder(folder)
-    if not resume:
-        run.start("digits (test)", config)
     data = config.data.load(Path("nowhere"))
-    data = type(data)(data.input, data.classes, _First(data.train, digits), data.validation, data.test)
+    if not resume:
+        run.start("digits (test)", config, data.task.metrics)
+    data = type(data)(data.input, data.task, _First(data.train, digits), data.validation, data.test)
     trainer = Trainer(config, data, run, Display(Console(quiet=True)), Accelerator(cpu=True), math.inf)
     if resume:
         trainer.resume()
@@ -133,7 +134,7 @@ def test_accumulation_does_not_change_the_gradient(tmp_path: Path) -> None:
     for parts in (1, 3):
         config = small_config(
             # Neither dropout nor batch statistics, which depend on how a batch is cut.
-            model=ModelOptions(layers=1, features=4, state_size=4),
+            model=network(layers=1, features=4, state_size=4),
             optim=OptimizerOptions(lr=0.01, batch_size=12, accumulate=parts),
             budget=BudgetOptions(epochs=1, max_steps=1, validation_examples=10),
         )
@@ -181,7 +182,7 @@ def test_a_damaged_checkpoint_is_passed_over(whole_run: Path, cheap_config: Any,
 def test_a_finished_run_can_be_read_by_a_person(tmp_path: Path, cheap_config: Any) -> None:
     trainer = make_trainer(tmp_path / "run", cheap_config)
     data = trainer.data
-    trainer.data = type(data)(data.input, data.classes, data.train, data.validation, _First(data.test, 30))
+    trainer.data = type(data)(data.input, data.task, data.train, data.validation, _First(data.test, 30))
     trainer.run()
     summary = finish(trainer)
     written = json.loads((tmp_path / "run" / "summary.json").read_text())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from torchs4 import recipes
+from torchs4.tasks import ACCURACY
 from torchs4.training.run_folder import RunFolder, free_folder
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ PRESETS = [(recipe.name, preset) for recipe in recipes.RECIPES.values() for pres
 def test_the_configuration_of_every_recipe_survives(tmp_path: Path, name: str, preset: str) -> None:
     config = recipes.recipe_config(name, preset)  # type: ignore[arg-type]
     folder = RunFolder(tmp_path / "run")
-    folder.start(f"{name} ({preset})", config)
+    folder.start(f"{name} ({preset})", config, [ACCURACY])
     assert folder.config() == config
     assert folder.name() == f"{name} ({preset})"
+    assert folder.metric() == ACCURACY
 
 
 def test_a_used_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -30,10 +32,10 @@ def test_a_used_folder_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for path in (tmp_path, tmp_path / "file"):
         with pytest.raises(ValueError, match=r"is there already\. Choose another folder with --output, or"):
-            RunFolder(path).start("digits", config)
+            RunFolder(path).start("digits", config, [ACCURACY])
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     (tmp_path / "empty").mkdir()
-    RunFolder(tmp_path / "empty").start("digits", config)
+    RunFolder(tmp_path / "empty").start("digits", config, [ACCURACY])
 
 
 def test_metrics_are_appended_and_read(tmp_path: Path) -> None:
@@ -70,19 +72,23 @@ def test_the_summary_says_that_a_run_is_complete(tmp_path: Path) -> None:
 
 def _change(path: Path, **changes: object) -> None:
     plain = json.loads(path.read_text())
-    path.write_text(json.dumps({**plain, **changes}))
+    plain["training"].update(changes)
+    path.write_text(json.dumps(plain))
 
 
 def test_a_configuration_of_another_version_is_refused(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.start("digits (cpu)", recipes.recipe_config("digits"))
+    folder.start("digits (cpu)", recipes.recipe_config("digits"), [ACCURACY])
     file = tmp_path / "config.json"
     good = file.read_text()
     for changes, match in (
-        ({"data": {"kind": "ImageNet"}}, "does not describe a run that this version of torchs4 knows.*Image"),
-        ({"data": {"cut_short": 0.5}}, "does not describe a run.*kind"),
-        ({"optim": {"momentum": 1}}, "does not describe a run.*momentum"),
-        ({"model": None}, "does not describe a run"),
+        ({"data": {"kind": "ImageNet"}}, "data is of kind 'ImageNet'; this version of torchs4 knows Bundled"),
+        ({"data": {"cut_short": 0.5}}, "data is of kind None"),
+        ({"optim": {"kind": "OptimizerOptions", "momentum": 1}}, "OptimizerOptions has no field momentum"),
+        ({"optim": {"kind": "OptimizerOptions", "lr": "fast"}}, "lr is 'fast'; expected float"),
+        ({"optim": {"kind": "OptimizerOptions", "batch_size": True}}, "batch_size is True; expected int"),
+        ({"model": None}, "model is None; expected"),
+        ({"seed": 1e300}, "seed is 1e\\+300; expected int"),
     ):
         _change(file, **changes)
         with pytest.raises(ValueError, match=match):

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from torchs4.tasks import ACCURACY
 from torchs4.training.config import OptimizerOptions
 from torchs4.training.schedules import Schedule
 
 
 def schedule(kind: str, steps: int = 100, per_epoch: int = 10, **options: Any) -> Schedule:
-    return Schedule(OptimizerOptions(schedule=kind, **options), steps, per_epoch)  # type: ignore[arg-type]
+    return Schedule(OptimizerOptions(schedule=kind, **options), ACCURACY, steps, per_epoch)  # type: ignore[arg-type]
 
 
 def test_constant_stays() -> None:

@@ -3,17 +3,19 @@
 from torchs4.data.cifar import CIFAR10
 from torchs4.data.digits import BundledDigits, Digits, LabeledDigits, load_digits
 from torchs4.data.idx import read_idx
+from torchs4.data.given import GivenData
 from torchs4.data.imdb import IMDB
 from torchs4.data.listops import ListOps
 from torchs4.data.location import DatasetMissingError, data_folder
 from torchs4.data.mnist import MNIST
 from torchs4.data.pathfinder import Pathfinder
 from torchs4.data.retrieval import Retrieval
-from torchs4.data.sequences import Batch, DataConfig, InputDescription, SequenceData, Split
+from torchs4.data.sequences import DataConfig, SequenceData, Split
 from torchs4.data.speech_commands import SpeechCommands
+from torchs4.description import Batch, InputDescription
 
 # Every dataset's options; files name them by their class.
-CONFIGS = (BundledDigits, CIFAR10, IMDB, ListOps, MNIST, Pathfinder, Retrieval, SpeechCommands)
+CONFIGS = (BundledDigits, CIFAR10, IMDB, ListOps, MNIST, Pathfinder, Retrieval, SpeechCommands, GivenData)
 
 __all__ = [
     "CIFAR10",
@@ -23,6 +25,7 @@ __all__ = [
     "Batch",
     "BundledDigits",
     "DataConfig",
+    "GivenData",
     "DatasetMissingError",
     "Digits",
     "InputDescription",

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from torchs4.configuration import require_at_least
 from torchs4.data.location import DatasetMissingError, advise_again
 from torchs4.data.prepared import prepared_arrays
 from torchs4.data.sequences import (
     ArraySplit,
-    InputDescription,
     SequenceData,
     hold_out,
     require_validation_fraction,
 )
-from torchs4.layers.options import require_at_least
+from torchs4.description import InputDescription
+from torchs4.tasks import Classification
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +84,7 @@ class CIFAR10:
         convert_train = partial(_augmented, convert) if self.augment else convert
         return SequenceData(
             input=InputDescription("values", 1 if self.grey else 3, _PIXELS, image=(_SIDE, _SIDE)),
-            classes=_CLASSES,
+            task=Classification(_CLASSES),
             train=ArraySplit(images, labels, train, convert_train),
             validation=ArraySplit(images, labels, validation, convert),
             test=ArraySplit(

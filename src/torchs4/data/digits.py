@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from torchs4.configuration import require_probability
 from torchs4.data.mnist import DIGITS, PIXELS, SIDE, GreyImages, read_digits, scale_grey
-from torchs4.data.sequences import ArraySplit, Batch, InputDescription, SequenceData, Split
-from torchs4.layers.options import require_probability
+from torchs4.data.sequences import ArraySplit, SequenceData, Split
+from torchs4.description import Batch, InputDescription
+from torchs4.tasks import Classification
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -66,7 +68,9 @@ class BundledDigits:
             for images, labels in _read_splits()
         )
         description = InputDescription("values", 1, PIXELS, image=(SIDE, SIDE))
-        return SequenceData(description, DIGITS, _CutShort(train, self.cut_short), validation, test)
+        return SequenceData(
+            description, Classification(DIGITS), _CutShort(train, self.cut_short), validation, test
+        )
 
 
 class _CutShort(Split):

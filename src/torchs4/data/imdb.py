@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from torchs4.configuration import require_at_least
 from torchs4.data.characters import (
     FIRST_CHARACTER,
     character_numbers,
@@ -19,14 +20,14 @@ from torchs4.data.location import DatasetMissingError, advise_again
 from torchs4.data.prepared import prepared_arrays
 from torchs4.data.progress import reported
 from torchs4.data.sequences import (
-    InputDescription,
     SequenceData,
     TokenSplit,
     hold_out,
     offsets_of,
     require_validation_fraction,
 )
-from torchs4.layers.options import require_at_least
+from torchs4.description import InputDescription
+from torchs4.tasks import Classification
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,7 +85,7 @@ class IMDB:
 
         return SequenceData(
             input=InputDescription("tokens", FIRST_CHARACTER + len(arrays["vocabulary"]), self.max_length),
-            classes=("negative", "positive"),
+            task=Classification(("negative", "positive")),
             train=split("train", train),
             validation=split("train", validation),
             test=split("test", np.arange(len(arrays["test_labels"]))),

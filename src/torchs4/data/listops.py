@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from torchs4.configuration import require_at_least, require_choice
 from torchs4.data.location import DatasetMissingError, advise_again, find_in_lra
 from torchs4.data.prepared import prepared_arrays
-from torchs4.data.sequences import InputDescription, SequenceData, TokenSplit, offsets_of
-from torchs4.layers.options import require_at_least, require_choice
+from torchs4.data.sequences import SequenceData, TokenSplit, offsets_of
+from torchs4.description import InputDescription
+from torchs4.tasks import Classification
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,7 +96,7 @@ class ListOps:
         )
         return SequenceData(
             input=InputDescription("tokens", len(VOCABULARY), self.max_length),
-            classes=_DIGITS,
+            task=Classification(_DIGITS),
             train=train,
             validation=validation,
             test=test,

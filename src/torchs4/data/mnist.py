@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 
+from torchs4.configuration import require_at_least, require_choice
 from torchs4.data.idx import read_idx
 from torchs4.data.location import DatasetMissingError, advise_again
 from torchs4.data.prepared import prepared_arrays
 from torchs4.data.sequences import (
     ArraySplit,
-    InputDescription,
     SequenceData,
     hold_out,
     require_validation_fraction,
 )
-from torchs4.layers.options import require_at_least, require_choice
+from torchs4.description import InputDescription
+from torchs4.tasks import Classification
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +74,7 @@ class MNIST:
         train, validation = hold_out(len(labels), self.validation_fraction, self.seed)
         return SequenceData(
             input=InputDescription("values", 1, PIXELS, image=(SIDE, SIDE) if order is None else None),
-            classes=DIGITS,
+            task=Classification(DIGITS),
             train=ArraySplit(images, labels, train, convert),
             validation=ArraySplit(images, labels, validation, convert),
             test=ArraySplit(

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 import torch
 
+from torchs4.configuration import require_at_least, require_choice
 from torchs4.data.location import DatasetMissingError, advise_again, find_in_lra
 from torchs4.data.pathfinder_pictures import Level, Size, draw_pictures
 from torchs4.data.prepared import prepared_arrays
 from torchs4.data.progress import reported
-from torchs4.data.sequences import ArraySplit, InputDescription, SequenceData, split_in_three
-from torchs4.layers.options import require_at_least, require_choice
+from torchs4.data.sequences import ArraySplit, SequenceData, split_in_three
+from torchs4.description import InputDescription
+from torchs4.tasks import Classification
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +92,7 @@ class Pathfinder:
             for members in split_in_three(len(labels), len(labels) // 10, self.seed)
         )
         description = InputDescription("values", 1, self.size**2, image=(self.size, self.size))
-        return SequenceData(description, _CLASSES, train, validation, test)
+        return SequenceData(description, Classification(_CLASSES), train, validation, test)
 
 
 def _to_inputs(

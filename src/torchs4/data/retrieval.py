@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from torchs4.configuration import require_at_least
 from torchs4.data.characters import (
     FIRST_CHARACTER,
     character_numbers,
@@ -23,8 +24,9 @@ from torchs4.data.characters import (
 )
 from torchs4.data.location import DatasetMissingError, advise_again, find_in_lra
 from torchs4.data.prepared import prepared_arrays
-from torchs4.data.sequences import InputDescription, SequenceData, TokenSplit, offsets_of
-from torchs4.layers.options import require_at_least
+from torchs4.data.sequences import SequenceData, TokenSplit, offsets_of
+from torchs4.description import InputDescription
+from torchs4.tasks import Classification
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +80,7 @@ class Retrieval:
         size = FIRST_CHARACTER + len(arrays["vocabulary"])
         return SequenceData(
             input=InputDescription("tokens", size, self.max_length, documents=2),
-            classes=("not linked", "linked"),
+            task=Classification(("not linked", "linked")),
             train=train,
             validation=validation,
             test=test,

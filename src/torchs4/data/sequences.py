@@ -1,58 +1,29 @@
-"""What every dataset gives: three splits that turn row numbers into batches, and a description of both ends.
-
-Axes: B examples of a batch, L positions, d numbers per position, D documents per example.
-"""
+"""What every dataset gives: splits that turn row numbers into batches, what they hold, and what is asked."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
+
+from torchs4.description import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from jaxtyping import Int, Shaped
     from numpy.typing import NDArray
     from torch import Tensor
 
     from torchs4.data.progress import Progress
+    from torchs4.description import InputDescription
+    from torchs4.tasks import Task
 
 # Batches of unequal lengths are padded to a multiple of this: few different lengths, few plans to prepare.
 _LENGTH_STEP = 64
-
-
-class Batch(NamedTuple):
-    """Inputs (B, L, d) of numbers or (B, L) of tokens, labels (B), and how much of each input is real.
-
-    `lengths` is None when every input is full. With two documents per example, inputs are (B, 2, L)
-    and lengths (B, 2).
-    """
-
-    x: Shaped[Tensor, "B ..."]
-    y: Int[Tensor, " B"]
-    lengths: Int[Tensor, "B ..."] | None
-
-
-@dataclass(frozen=True)
-class InputDescription:
-    """What a model gets to read.
-
-    kind: "values" (size numbers at each position) or "tokens" (numbers from 0 to size - 1; 0 is padding).
-    length: of the longest input.
-    documents: inputs per example.
-    image: height and width, when positions are the pixels of a picture row by row (for pictures of kernels).
-    """
-
-    kind: Literal["values", "tokens"]
-    size: int
-    length: int
-    documents: int = 1
-    image: tuple[int, int] | None = None
 
 
 class Split(ABC):
@@ -73,13 +44,17 @@ class Split(ABC):
 
 @dataclass(frozen=True)
 class SequenceData:
-    """A dataset ready to train on. Validation examples come from training data, never from test data."""
+    """A dataset ready to train on. Validation examples come from training data, never from test data.
+
+    task: what a model is asked about its inputs.
+    test: None where nothing was set aside to measure with at the end.
+    """
 
     input: InputDescription
-    classes: tuple[str, ...]
+    task: Task
     train: Split
     validation: Split
-    test: Split
+    test: Split | None
 
 
 class DataConfig(Protocol):

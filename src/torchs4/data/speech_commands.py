@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 
+from torchs4.configuration import require_at_least, require_choice
 from torchs4.data.location import DatasetMissingError, advise_again
 from torchs4.data.mfcc import mfcc
 from torchs4.data.prepared import prepared_arrays
 from torchs4.data.progress import reported
-from torchs4.data.sequences import ArraySplit, InputDescription, SequenceData, split_in_three
-from torchs4.layers.options import require_at_least, require_choice
+from torchs4.data.sequences import ArraySplit, SequenceData, split_in_three
+from torchs4.description import InputDescription
+from torchs4.tasks import Classification
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,7 +100,9 @@ class SpeechCommands:
             ArraySplit(arrays["inputs"], recordings["labels"], rows, convert) for rows in members
         )
         length, size = arrays["inputs"].shape[1:]
-        return SequenceData(InputDescription("values", size, length), SC10_WORDS, train, validation, test)
+        return SequenceData(
+            InputDescription("values", size, length), Classification(SC10_WORDS), train, validation, test
+        )
 
 
 class _Release(NamedTuple):

@@ -2,19 +2,24 @@
 
 from torchs4.layers.block import S4Block, S4BlockConfig
 from torchs4.layers.lssl import LSSL, LSSLConfig
+from torchs4.layers.registry import LAYERS, Layer, LayerConfig, register_layer
 from torchs4.layers.s4 import S4, S4Config
 from torchs4.layers.s4d import S4D, S4DConfig
 from torchs4.layers.ssm_layer import SSMConfig, SSMLayer
 
 __all__ = [
+    "LAYERS",
     "LSSL",
     "S4",
     "S4D",
     "LSSLConfig",
+    "Layer",
+    "LayerConfig",
     "S4Block",
     "S4BlockConfig",
     "S4Config",
     "S4DConfig",
     "SSMConfig",
     "SSMLayer",
+    "register_layer",
 ]

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchs4 import ops
+from torchs4.configuration import merge_options, require_choice, require_probability
 from torchs4.layers.fused_steps import FusedSteps, StepParts
 from torchs4.layers.inputs import position_mask, require_sequence, require_vector
 from torchs4.layers.modal_layer import ModalLayer
 from torchs4.layers.norms import NORM_KINDS, NormKind, build_norm
-from torchs4.layers.options import merge_options, require_choice, require_probability
+from torchs4.layers.registry import LAYERS, LayerConfig
 from torchs4.layers.s4 import S4Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from jaxtyping import Bool, Float, Int
-
-    from torchs4.layers.ssm_layer import SSMLayer
 
 Activation = Literal["gelu", "relu", "silu", "none"]
 Mixing = Literal["glu", "linear"]
@@ -34,18 +33,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class LayerConfig(Protocol):
-    """A configuration that can build its layer; S4Config, S4DConfig and LSSLConfig are such."""
-
-    def build(self, features: int) -> SSMLayer:
-        """The layer for that many features."""
-
-
 @dataclass(frozen=True)
 class S4BlockConfig:
     """Options of a block.
 
-    layer: the configuration of the layer inside: S4Config, S4DConfig, LSSLConfig.
+    layer: the configuration of the layer inside: S4Config, S4DConfig, LSSLConfig, or any registered one.
     norm: "layer", "batch" or "none".
     activation: "gelu", "relu", "silu" or "none".
     pre_norm: normalise the input of the block instead of its output.
@@ -53,7 +45,7 @@ class S4BlockConfig:
     mixing: what mixes the features: "glu" (a gated linear unit) or "linear".
     """
 
-    layer: LayerConfig = field(default_factory=S4Config)
+    layer: LayerConfig = field(default_factory=S4Config, metadata={"choices": LAYERS})
     norm: NormKind = "layer"
     pre_norm: bool = True
     activation: Activation = "gelu"
@@ -158,6 +150,11 @@ class S4Block(nn.Module):
     def initial_state(self, batch_size: int) -> Any:
         """The state before the first position."""
         return self.layer.initial_state(batch_size)
+
+    @property
+    def causal(self) -> bool:
+        """Whether an output depends on nothing that comes after it."""
+        return bool(self.layer.causal)
 
     def step_parts(self) -> StepParts | None:
         """What a usual block that only predicts steps through; None for others."""

@@ -120,6 +120,18 @@ def position_mask(
     return torch.arange(length, device=x.device) < lengths[:, None]
 
 
+def require_padding_at_end(mask: Bool[Tensor, "B L"]) -> None:
+    """Frames of a signal begin where the signal begins: nothing may come before it, and no hole be in it."""
+    # Reading values would split a compiled graph or wait for a GPU.
+    if mask.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    if bool((mask[:, 1:] & ~mask[:, :-1]).any()) or not bool(mask[:, 0].all()):
+        raise ValueError(
+            "mask has padding before or between real positions; a model with a stem takes padding at the end "
+            "only. Move each sequence to the front, or pass lengths."
+        )
+
+
 def _require_real(name: str, x: Tensor) -> None:
     if not x.is_floating_point():
         raise ValueError(f"{name} has dtype {x.dtype}; expected real numbers. Try {name}.float().")

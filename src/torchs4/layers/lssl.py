@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 
 from torchs4 import hippo, ops, ssm
+from torchs4.configuration import merge_options, require_choice
 from torchs4.layers.modal_layer import real_parameter
-from torchs4.layers.options import merge_options, require_choice
+from torchs4.layers.registry import register_layer
 from torchs4.layers.ssm_layer import SSMConfig, SSMLayer
 
 if TYPE_CHECKING:
     from jaxtyping import Float
 
 
+@register_layer("lssl")
 @dataclass(frozen=True)
 class LSSLConfig(SSMConfig):
     """Options of an LSSL layer, beside those of torchs4.SSMConfig.

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from torchs4 import hippo, ops
+from torchs4.configuration import merge_options, require_at_least, require_choice
 from torchs4.layers.modal_layer import ModalLayer, real_parameter
-from torchs4.layers.options import merge_options, require_at_least, require_choice
+from torchs4.layers.registry import register_layer
 from torchs4.layers.ssm_layer import SSMConfig
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _EXTRA_RANK_SCALE = 1e-2
 
 
+@register_layer("s4")
 @dataclass(frozen=True)
 class S4Config(SSMConfig):
     """Options of an S4 layer, beside those of torchs4.SSMConfig.

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torchs4 import hippo, ops
+from torchs4.configuration import merge_options, require_choice
 from torchs4.layers.modal_layer import ModalLayer
-from torchs4.layers.options import merge_options, require_choice
+from torchs4.layers.registry import register_layer
 from torchs4.layers.ssm_layer import SSMConfig
 from torchs4.ssm import DISCRETIZATIONS, Discretization
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@register_layer("s4d")
 @dataclass(frozen=True)
 class S4DConfig(SSMConfig):
     """Options of an S4D layer, beside those of torchs4.SSMConfig.

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from torchs4 import ops
+from torchs4.configuration import require_at_least
 from torchs4.layers.inputs import (
     position_mask,
     require_rate,
@@ -19,7 +20,6 @@ from torchs4.layers.inputs import (
     require_state,
     require_vector,
 )
-from torchs4.layers.options import require_at_least
 from torchs4.layers.weight_cache import WeightCache, weight_of
 
 if TYPE_CHECKING:
@@ -96,6 +96,11 @@ class SSMLayer(nn.Module, ABC):
         )
         self.log_step_size = nn.Parameter(log_step_size, requires_grad=config.train_step_size)
         self._cache = WeightCache()
+
+    @property
+    def causal(self) -> bool:
+        """Whether an output depends on nothing that comes after it."""
+        return not self.bidirectional
 
     @property
     def output_features(self) -> int:

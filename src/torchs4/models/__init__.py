@@ -1,8 +1,17 @@
 """Whole networks."""
 
+from torchs4.models.building import build_model
 from torchs4.models.loading import load_model
 from torchs4.models.pair_model import PairModel, PairModelConfig
 from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig
 from torchs4.models.stack import BlockStack
 
-__all__ = ["BlockStack", "PairModel", "PairModelConfig", "SequenceModel", "SequenceModelConfig", "load_model"]
+__all__ = [
+    "BlockStack",
+    "PairModel",
+    "PairModelConfig",
+    "SequenceModel",
+    "SequenceModelConfig",
+    "build_model",
+    "load_model",
+]

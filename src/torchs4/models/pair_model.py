@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields as fields_of
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from torchs4.layers.block import S4BlockConfig
-from torchs4.layers.options import merge_options, require_at_least, require_choice, require_config
-from torchs4.models.pooling import POOLING_KINDS, PoolingKind
+from torchs4.configuration import FROM_DATA, merge_options, require_choice
+from torchs4.models.pooling import POOLING_KINDS
 from torchs4.models.pretrained import PretrainedModel
-from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig
+from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig, SequenceModelOptions
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
 @dataclass(frozen=True)
-class PairModelConfig:
-    """Options of a PairModel.
+class PairModelConfig(SequenceModelConfig):
+    """Options of a PairModel: those of the network that reads each text, and output_size of the whole."""
 
-    vocabulary_size: number of tokens.
-    output_size: classes.
-    features: width of the network (H).
-    pooling: "mean" or "last".
-    """
-
-    vocabulary_size: int = 256
-    output_size: int = 2
-    features: int = 128
-    num_layers: int = 4
-    block: S4BlockConfig = field(default_factory=S4BlockConfig)
-    pooling: PoolingKind = "mean"
+    output_size: int = field(default=2, metadata=FROM_DATA)
+    vocabulary_size: int | None = field(default=256, metadata=FROM_DATA)
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary_size", "output_size", "features", "num_layers"):
-            require_at_least(name, getattr(self, name), 1)
-        require_config("block", self.block, S4BlockConfig)
+        super().__post_init__()
         require_choice("pooling", self.pooling, [kind for kind in POOLING_KINDS if kind != "none"])
 
 
@@ -50,23 +38,24 @@ class PairModel(PretrainedModel[PairModelConfig]):
 
     config_class = PairModelConfig
 
-    def __init__(self, config: PairModelConfig | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        config: PairModelConfig | None = None,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Unpack[SequenceModelOptions],
+    ) -> None:
         super().__init__()
         self.config = config = merge_options(PairModelConfig, config, options)
         width = config.features
-        self.reader = SequenceModel(
-            SequenceModelConfig(
-                output_size=width,
-                vocabulary_size=config.vocabulary_size,
-                features=width,
-                num_layers=config.num_layers,
-                block=config.block,
-                pooling=config.pooling,
-            )
-        )
+        own = {"output_size": width, "names": (), "output_scaling": None}
+        fields = {field.name: getattr(config, field.name) for field in fields_of(SequenceModelConfig)}
+        self.reader = SequenceModel(SequenceModelConfig(**{**fields, **own}))
         self.head = nn.Sequential(
             nn.Linear(4 * width, 2 * width), nn.GELU(), nn.Linear(2 * width, config.output_size)
         )
+        self.to(device=device, dtype=dtype)
 
     def forward(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from pathlib import Path
@@ -12,15 +11,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from torchs4.layers import LSSLConfig, S4BlockConfig, S4Config, S4DConfig
+from torchs4.configuration import from_plain, to_plain
 
 # Raised when older files stop meaning what they say.
 FORMAT = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-
-# Configurations that may stand inside another one, by the name that the file has for them.
-_NESTED = {cls.__name__: cls for cls in (S4Config, S4DConfig, LSSLConfig, S4BlockConfig)}
 
 Config = TypeVar("Config")
 
@@ -32,16 +28,15 @@ class PretrainedModel(nn.Module, Generic[Config]):
     config: Config
 
     def save_pretrained(self, directory: str | Path) -> None:
-        """Write config.json and model.safetensors; an interrupted save leaves the old files whole."""
+        """Write config.json and model.safetensors; an interrupted save leaves the old files whole.
+
+        A configuration that could not be loaded again, such as a layer that is not registered, is refused.
+        """
         directory = Path(directory)
         if directory.exists() and not directory.is_dir():
             raise ValueError(f"{directory} is a file; save_pretrained writes a folder. Choose another name.")
+        description = {"format": FORMAT, "model": type(self).__name__, "config": to_plain(self.config)}
         directory.mkdir(parents=True, exist_ok=True)
-        description = {
-            "format": FORMAT,
-            "model": type(self).__name__,
-            "config": _to_plain(self.config),
-        }
         weights = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
         # Both files are written whole beside the old ones before either takes its place.
         new = {name: directory / f".{name}.{os.getpid()}" for name in (WEIGHTS_FILE, CONFIG_FILE)}
@@ -92,40 +87,7 @@ class PretrainedModel(nn.Module, Generic[Config]):
                 f"{path} describes a {description['model']}, not a {cls.__name__}. "
                 f"Call {description['model']}.from_pretrained instead."
             )
-        return _from_plain(cls.config_class, description["config"], path)
-
-
-def _to_plain(config: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            value = {"kind": type(value).__name__, **_to_plain(value)}
-        plain[field.name] = value
-    return plain
-
-
-def _from_plain(config_class: type, plain: Any, path: Path) -> Any:
-    if not isinstance(plain, dict):
-        raise ValueError(f"{path}: the configuration is {plain!r}; expected a table of its fields.")
-    values = {}
-    for name, value in plain.items():
-        if isinstance(value, dict):
-            kind = value.get("kind")
-            if not isinstance(kind, str) or kind not in _NESTED:
-                raise ValueError(
-                    f"{path}: {name} is of kind {kind!r}; this version of torchs4 knows {', '.join(_NESTED)}."
-                )
-            rest = {key: item for key, item in value.items() if key != "kind"}
-            value = _from_plain(_NESTED[kind], rest, path)
-        values[name] = value
-    known = {field.name for field in dataclasses.fields(config_class)}
-    if unknown := set(values) - known:
-        raise ValueError(
-            f"{path}: {config_class.__name__} has no field {', '.join(sorted(unknown))}. "
-            f"The file comes from another version of torchs4."
-        )
-    return config_class(**values)
+        return from_plain(cls.config_class, description["config"], path)
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
 
+from torchs4.configuration import require_at_least
 from torchs4.layers.block import S4Block, S4BlockConfig
 from torchs4.layers.fused_steps import FusedSteps
 from torchs4.layers.inputs import position_mask, require_sequence, require_vector
 from torchs4.layers.norms import build_norm
-from torchs4.layers.options import require_at_least
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +73,11 @@ class BlockStack(nn.Module):
             x_t, new = block.step(x_t, old, rate)
             new_states.append(new)
         return self.norm.step(x_t), tuple(new_states)
+
+    @property
+    def causal(self) -> bool:
+        """Whether an output depends on nothing that comes after it."""
+        return all(block.causal for block in self._ordered_blocks())
 
     def initial_state(self, batch_size: int) -> tuple[Any, ...]:
         """The state before the first position."""

@@ -1,4 +1,4 @@
-"""Every classification experiment of the paper as a full configuration, by name and preset."""
+"""Every experiment as a full configuration, by name and preset."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from torchs4.recipes import images, long_range_arena, speech
-from torchs4.recipes.recipe import PRESETS, Preset, Recipe
+from torchs4.recipes.recipe import PRESETS, Preset, Recipe, network
 
 if TYPE_CHECKING:
     from torchs4.training.config import TrainingConfig
 
-__all__ = ["PRESETS", "RECIPES", "Preset", "Recipe", "find", "measured_accuracies", "recipe_config"]
+__all__ = ["PRESETS", "RECIPES", "Preset", "Recipe", "find", "measured", "network", "recipe_config"]
 
 # The one table from names to configurations.
 RECIPES: dict[str, Recipe] = {
@@ -35,14 +35,9 @@ def recipe_config(name: str, preset: Preset = "cpu") -> TrainingConfig[Any]:
     return find(name).config(preset)
 
 
-def measured_accuracies() -> dict[tuple[str, str], float]:
-    """Our own test accuracies, by recipe and preset, from the summaries that come with the package."""
-    folder = files("torchs4.recipes") / "measured"
-    found: dict[tuple[str, str], float] = {}
-    if not folder.is_dir():
-        return found
-    for entry in folder.iterdir():
-        if entry.name.endswith(".json"):
-            name, preset = entry.name.removesuffix(".json").rsplit(".", 1)
-            found[name, preset] = float(json.loads(entry.read_text(encoding="utf-8"))["test_accuracy"])
-    return found
+def measured(recipe: Recipe, preset: Preset) -> float | None:
+    """Our own result on test data, from the summary that comes with the package; None if there is none."""
+    entry = files("torchs4.recipes") / "measured" / f"{recipe.name}.{preset}.json"
+    if not entry.is_file():
+        return None
+    return float(json.loads(entry.read_text(encoding="utf-8"))[f"test_{recipe.metric.name}"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchs4.data import CIFAR10, MNIST, BundledDigits
-from torchs4.recipes.recipe import Recipe
-from torchs4.training.config import BudgetOptions, ModelOptions, OptimizerOptions, TrainingConfig
+from torchs4.recipes.recipe import Recipe, network
+from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
 
 if TYPE_CHECKING:
     from torchs4.data.mnist import PixelOrder
@@ -16,7 +16,7 @@ def digits_cpu() -> TrainingConfig[BundledDigits]:
     return TrainingConfig(
         data=BundledDigits(cut_short=0.5),
         # Batch norm learns far faster here than layer norm.
-        model=ModelOptions(layers=2, features=64, state_size=32, norm="batch"),
+        model=network(layers=2, features=64, state_size=32, norm="batch"),
         # The usual, lower rate for the state-space parameters would not get far in so few steps.
         optim=OptimizerOptions(lr=0.01, ssm_lr=0.01, weight_decay=0.05, batch_size=25, warmup_steps=72),
         budget=BudgetOptions(epochs=4),
@@ -27,7 +27,7 @@ def mnist_paper(permutation: PixelOrder) -> TrainingConfig[MNIST]:
     # Table 11 has no row for MNIST; this is its CIFAR-10 row at half the width and a quarter of the epochs.
     return TrainingConfig(
         data=MNIST(permutation=permutation),
-        model=ModelOptions(
+        model=network(
             layers=6, features=512, norm="layer", pre_norm=False, dropout=0.1, mixing="linear"
         ),
         optim=OptimizerOptions(
@@ -40,7 +40,7 @@ def mnist_paper(permutation: PixelOrder) -> TrainingConfig[MNIST]:
 def mnist_modern(permutation: PixelOrder) -> TrainingConfig[MNIST]:
     return TrainingConfig(
         data=MNIST(permutation=permutation),
-        model=ModelOptions(
+        model=network(
             layers=6,
             features=512,
             norm="layer",
@@ -59,7 +59,7 @@ def mnist_modern(permutation: PixelOrder) -> TrainingConfig[MNIST]:
 def mnist_cpu(permutation: PixelOrder) -> TrainingConfig[MNIST]:
     return TrainingConfig(
         data=MNIST(permutation=permutation),
-        model=ModelOptions(layers=4, features=96, state_size=32, norm="batch"),
+        model=network(layers=4, features=96, state_size=32, norm="batch"),
         optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=50, warmup_steps=500),
         budget=BudgetOptions(epochs=6, evaluate_every=250, validation_examples=1000),
     )
@@ -67,12 +67,12 @@ def mnist_cpu(permutation: PixelOrder) -> TrainingConfig[MNIST]:
 
 def cifar_paper(grey: bool) -> TrainingConfig[CIFAR10]:
     if grey:
-        model = ModelOptions(
+        model = network(
             layers=6, features=512, norm="layer", pre_norm=False, dropout=0.2, mixing="linear"
         )
         optim = OptimizerOptions(lr=0.004, weight_decay=0.01, batch_size=50, schedule="plateau", patience=20)
     else:
-        model = ModelOptions(
+        model = network(
             layers=6, features=1024, norm="layer", pre_norm=False, dropout=0.25, mixing="linear"
         )
         optim = OptimizerOptions(lr=0.01, weight_decay=0.01, batch_size=50, schedule="plateau", patience=20)
@@ -85,7 +85,7 @@ def cifar_paper(grey: bool) -> TrainingConfig[CIFAR10]:
 def cifar_modern(grey: bool) -> TrainingConfig[CIFAR10]:
     return TrainingConfig(
         data=CIFAR10(grey=grey, augment=not grey),
-        model=ModelOptions(
+        model=network(
             layers=6,
             features=512,
             norm="batch" if grey else "layer",
@@ -108,7 +108,7 @@ def cifar_modern(grey: bool) -> TrainingConfig[CIFAR10]:
 def cifar_cpu(grey: bool) -> TrainingConfig[CIFAR10]:
     return TrainingConfig(
         data=CIFAR10(grey=grey, augment=True),
-        model=ModelOptions(
+        model=network(
             layers=4,
             features=128,
             state_size=32,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from torchs4.data import IMDB, ListOps, Pathfinder, Retrieval
-from torchs4.recipes.recipe import Recipe
-from torchs4.training.config import BudgetOptions, ModelOptions, OptimizerOptions, TrainingConfig
+from torchs4.recipes.recipe import Recipe, network
+from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
 
 
 def listops_paper() -> TrainingConfig[ListOps]:
     return TrainingConfig(
         data=ListOps(),
-        model=ModelOptions(layers=6, features=128, norm="batch", pre_norm=False, mixing="linear"),
+        model=network(layers=6, features=128, norm="batch", pre_norm=False, mixing="linear"),
         optim=OptimizerOptions(lr=0.01, weight_decay=0.01, batch_size=100, schedule="plateau", patience=5),
         budget=BudgetOptions(epochs=50),
     )
@@ -19,7 +19,7 @@ def listops_paper() -> TrainingConfig[ListOps]:
 def listops_modern() -> TrainingConfig[ListOps]:
     return TrainingConfig(
         data=ListOps(),
-        model=ModelOptions(
+        model=network(
             layers=6, features=256, state_size=4, norm="batch", pre_norm=False, bidirectional=True
         ),
         optim=OptimizerOptions(
@@ -32,7 +32,7 @@ def listops_modern() -> TrainingConfig[ListOps]:
 def listops_cpu() -> TrainingConfig[ListOps]:
     return TrainingConfig(
         data=ListOps(),
-        model=ModelOptions(layers=4, features=64, state_size=16, norm="batch", bidirectional=True),
+        model=network(layers=4, features=64, state_size=16, norm="batch", bidirectional=True),
         optim=OptimizerOptions(
             lr=0.01,
             ssm_lr=0.005,
@@ -48,7 +48,7 @@ def listops_cpu() -> TrainingConfig[ListOps]:
 def text_paper() -> TrainingConfig[IMDB]:
     return TrainingConfig(
         data=IMDB(max_length=2048),
-        model=ModelOptions(layers=4, features=64, norm="batch", mixing="linear"),
+        model=network(layers=4, features=64, norm="batch", mixing="linear"),
         optim=OptimizerOptions(lr=0.001, weight_decay=0.0, batch_size=50, schedule="plateau", patience=5),
         budget=BudgetOptions(epochs=20),
     )
@@ -57,7 +57,7 @@ def text_paper() -> TrainingConfig[IMDB]:
 def text_modern() -> TrainingConfig[IMDB]:
     return TrainingConfig(
         data=IMDB(max_length=4096),
-        model=ModelOptions(layers=6, features=256, state_size=4, norm="batch", bidirectional=True),
+        model=network(layers=6, features=256, state_size=4, norm="batch", bidirectional=True),
         optim=OptimizerOptions(
             lr=0.01, step_size_lr=0.01, weight_decay=0.05, batch_size=16, warmup_steps=5_000
         ),
@@ -68,7 +68,7 @@ def text_modern() -> TrainingConfig[IMDB]:
 def text_cpu() -> TrainingConfig[IMDB]:
     return TrainingConfig(
         data=IMDB(max_length=2048),
-        model=ModelOptions(
+        model=network(
             layers=4,
             features=96,
             state_size=16,
@@ -87,7 +87,7 @@ def text_cpu() -> TrainingConfig[IMDB]:
 def retrieval_paper() -> TrainingConfig[Retrieval]:
     return TrainingConfig(
         data=Retrieval(),
-        model=ModelOptions(layers=6, features=256, norm="batch", mixing="linear"),
+        model=network(layers=6, features=256, norm="batch", mixing="linear"),
         optim=OptimizerOptions(lr=0.002, weight_decay=0.0, batch_size=64, schedule="plateau", patience=20),
         budget=BudgetOptions(epochs=20),
     )
@@ -96,7 +96,7 @@ def retrieval_paper() -> TrainingConfig[Retrieval]:
 def retrieval_modern() -> TrainingConfig[Retrieval]:
     return TrainingConfig(
         data=Retrieval(),
-        model=ModelOptions(layers=6, features=256, state_size=4, norm="batch", bidirectional=True),
+        model=network(layers=6, features=256, state_size=4, norm="batch", bidirectional=True),
         optim=OptimizerOptions(
             lr=0.01, step_size_lr=0.01, weight_decay=0.05, batch_size=64, warmup_steps=5_000
         ),
@@ -107,7 +107,7 @@ def retrieval_modern() -> TrainingConfig[Retrieval]:
 def retrieval_cpu() -> TrainingConfig[Retrieval]:
     return TrainingConfig(
         data=Retrieval(max_length=1000),
-        model=ModelOptions(layers=4, features=96, state_size=16, norm="batch", bidirectional=True),
+        model=network(layers=4, features=96, state_size=16, norm="batch", bidirectional=True),
         optim=OptimizerOptions(
             lr=0.006, ssm_lr=0.003, weight_decay=0.05, batch_size=32, similar_lengths=True, warmup_steps=300
         ),
@@ -118,7 +118,7 @@ def retrieval_cpu() -> TrainingConfig[Retrieval]:
 def pathfinder_paper() -> TrainingConfig[Pathfinder]:
     return TrainingConfig(
         data=Pathfinder(size=32),
-        model=ModelOptions(layers=6, features=256, norm="batch", dropout=0.1, mixing="linear"),
+        model=network(layers=6, features=256, norm="batch", dropout=0.1, mixing="linear"),
         optim=OptimizerOptions(lr=0.004, weight_decay=0.0, batch_size=100, schedule="plateau", patience=10),
         budget=BudgetOptions(epochs=200),
     )
@@ -127,7 +127,7 @@ def pathfinder_paper() -> TrainingConfig[Pathfinder]:
 def pathfinder_modern() -> TrainingConfig[Pathfinder]:
     return TrainingConfig(
         data=Pathfinder(size=32),
-        model=ModelOptions(layers=6, features=256, norm="batch", bidirectional=True),
+        model=network(layers=6, features=256, norm="batch", bidirectional=True),
         optim=OptimizerOptions(lr=0.004, weight_decay=0.05, batch_size=64, warmup_steps=50_000),
         budget=BudgetOptions(epochs=200),
     )
@@ -137,7 +137,7 @@ def pathfinder_cpu() -> TrainingConfig[Pathfinder]:
     return TrainingConfig(
         # Long curves leave a small model at chance for hours; short ones teach it within minutes.
         data=Pathfinder(size=32, level="easy"),
-        model=ModelOptions(layers=4, features=48, state_size=64, norm="batch", bidirectional=True),
+        model=network(layers=4, features=48, state_size=64, norm="batch", bidirectional=True),
         optim=OptimizerOptions(lr=0.005, ssm_lr=0.002, weight_decay=0.0, batch_size=16, warmup_steps=200),
         budget=BudgetOptions(epochs=3, evaluate_every=1000, validation_examples=1000),
     )
@@ -146,7 +146,7 @@ def pathfinder_cpu() -> TrainingConfig[Pathfinder]:
 def path_x_paper() -> TrainingConfig[Pathfinder]:
     return TrainingConfig(
         data=Pathfinder(size=128),
-        model=ModelOptions(layers=6, features=256, norm="batch", mixing="linear", min_step_size=1e-4),
+        model=network(layers=6, features=256, norm="batch", mixing="linear", min_step_size=1e-4),
         optim=OptimizerOptions(lr=0.0005, weight_decay=0.0, batch_size=32, schedule="plateau", patience=20),
         budget=BudgetOptions(epochs=100),
     )
@@ -155,7 +155,7 @@ def path_x_paper() -> TrainingConfig[Pathfinder]:
 def path_x_modern() -> TrainingConfig[Pathfinder]:
     return TrainingConfig(
         data=Pathfinder(size=128),
-        model=ModelOptions(layers=6, features=256, norm="batch", bidirectional=True, min_step_size=1e-4),
+        model=network(layers=6, features=256, norm="batch", bidirectional=True, min_step_size=1e-4),
         optim=OptimizerOptions(lr=0.001, weight_decay=0.05, batch_size=16, warmup_steps=50_000),
         budget=BudgetOptions(epochs=50),
     )
@@ -164,7 +164,7 @@ def path_x_modern() -> TrainingConfig[Pathfinder]:
 def path_x_cpu() -> TrainingConfig[Pathfinder]:
     return TrainingConfig(
         data=Pathfinder(size=128, count=20_000),
-        model=ModelOptions(
+        model=network(
             layers=4, features=64, state_size=32, norm="batch", bidirectional=True, min_step_size=1e-4
         ),
         optim=OptimizerOptions(lr=0.004, ssm_lr=0.002, weight_decay=0.03, batch_size=16, warmup_steps=300),

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from torchs4.configuration import with_options
+from torchs4.models import SequenceModelConfig
+from torchs4.tasks import ACCURACY, Metric
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -20,7 +24,8 @@ class Recipe:
 
     length: positions per input.
     dataset: the name of its data in `s4 data list`.
-    published: accuracy in percent that the paper reports, by preset.
+    metric: what results are compared by.
+    published: what the paper reports, by preset, in the metric's unit.
     differs: what is not as in the paper.
     presets: a function for each preset that returns the configuration.
     """
@@ -30,6 +35,7 @@ class Recipe:
     length: int
     dataset: str
     presets: Mapping[Preset, Callable[[], TrainingConfig[Any]]]
+    metric: Metric = ACCURACY
     published: Mapping[Preset, float] = field(default_factory=dict)
     differs: str = ""
 
@@ -40,3 +46,8 @@ class Recipe:
                 f"{self.name} has no preset {preset!r}; it has {', '.join(map(repr, self.presets))}."
             )
         return self.presets[preset]()
+
+
+def network(**options: Any) -> SequenceModelConfig:
+    """A network with these options, wherever inside its configuration they are: `network(layers=4, norm="batch")`."""
+    return with_options(SequenceModelConfig(), **options)

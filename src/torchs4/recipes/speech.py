@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from torchs4.data import SpeechCommands
-from torchs4.recipes.recipe import Recipe
-from torchs4.training.config import BudgetOptions, ModelOptions, OptimizerOptions, TrainingConfig
+from torchs4.recipes.recipe import Recipe, network
+from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
 
 
 def raw_paper() -> TrainingConfig[SpeechCommands]:
     return TrainingConfig(
         data=SpeechCommands(form="raw"),
-        model=ModelOptions(layers=6, features=128, norm="batch", dropout=0.1, mixing="linear"),
+        model=network(layers=6, features=128, norm="batch", dropout=0.1, mixing="linear"),
         optim=OptimizerOptions(lr=0.01, weight_decay=0.0, batch_size=20, schedule="plateau", patience=10),
         budget=BudgetOptions(epochs=150),
     )
@@ -19,7 +19,7 @@ def raw_paper() -> TrainingConfig[SpeechCommands]:
 def raw_modern() -> TrainingConfig[SpeechCommands]:
     return TrainingConfig(
         data=SpeechCommands(form="raw"),
-        model=ModelOptions(layers=6, features=128, norm="batch", bidirectional=True),
+        model=network(layers=6, features=128, norm="batch", bidirectional=True),
         optim=OptimizerOptions(lr=0.01, weight_decay=0.05, batch_size=16, warmup_steps=1_000),
         budget=BudgetOptions(epochs=40),
     )
@@ -28,7 +28,7 @@ def raw_modern() -> TrainingConfig[SpeechCommands]:
 def raw_cpu() -> TrainingConfig[SpeechCommands]:
     return TrainingConfig(
         data=SpeechCommands(form="raw", version="0.01", split="official"),
-        model=ModelOptions(layers=4, features=32, state_size=32, norm="batch"),
+        model=network(layers=4, features=32, state_size=32, norm="batch"),
         # Sequences this long make a small batch worth a step: many steps count for more than smooth ones.
         optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=8, warmup_steps=100),
         budget=BudgetOptions(epochs=15, evaluate_every=200),
@@ -38,7 +38,7 @@ def raw_cpu() -> TrainingConfig[SpeechCommands]:
 def mfcc_paper() -> TrainingConfig[SpeechCommands]:
     return TrainingConfig(
         data=SpeechCommands(form="mfcc"),
-        model=ModelOptions(
+        model=network(
             layers=4, features=256, norm="layer", pre_norm=False, dropout=0.2, mixing="linear"
         ),
         optim=OptimizerOptions(lr=0.01, weight_decay=0.0, batch_size=100, schedule="plateau", patience=5),
@@ -49,7 +49,7 @@ def mfcc_paper() -> TrainingConfig[SpeechCommands]:
 def mfcc_modern() -> TrainingConfig[SpeechCommands]:
     return TrainingConfig(
         data=SpeechCommands(form="mfcc"),
-        model=ModelOptions(layers=4, features=256, norm="batch", dropout=0.1, bidirectional=True),
+        model=network(layers=4, features=256, norm="batch", dropout=0.1, bidirectional=True),
         optim=OptimizerOptions(lr=0.01, weight_decay=0.05, batch_size=100, warmup_steps=1_000),
         budget=BudgetOptions(epochs=50),
     )
@@ -58,7 +58,7 @@ def mfcc_modern() -> TrainingConfig[SpeechCommands]:
 def mfcc_cpu() -> TrainingConfig[SpeechCommands]:
     return TrainingConfig(
         data=SpeechCommands(form="mfcc", version="0.01", split="official"),
-        model=ModelOptions(
+        model=network(
             layers=4,
             features=96,
             state_size=32,

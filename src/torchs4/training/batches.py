@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from torchs4.data.sequences import Batch, Split
+    from torchs4.data.sequences import Split
+    from torchs4.description import Batch
 
 # Batches that wait in memory: enough to ride out a slow disk for a moment.
 _AHEAD = 4
@@ -36,14 +37,10 @@ def training_rows(
 ) -> list[NDArray[np.int64]]:
     """An epoch's batches as row numbers: all examples in an order drawn from seed and epoch, in full batches.
 
-    Examples that do not fill a last batch wait for another epoch's order. Given their lengths, a batch holds
-    examples of similar length.
+    Examples that do not fill a last batch wait for another epoch's order; fewer than one batch are one batch.
+    Given their lengths, a batch holds examples of similar length.
     """
-    if examples < batch_size:
-        raise ValueError(
-            f"The training data has {examples} examples, fewer than one batch of {batch_size}. "
-            f"Choose a smaller batch_size."
-        )
+    batch_size = min(batch_size, examples)
     generator = np.random.default_rng([seed, epoch])
     order = generator.permutation(examples)[: examples // batch_size * batch_size]
     if lengths is None:

@@ -3,100 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
+from typing import Generic, Literal, TypeVar, get_args
 
+from torchs4.configuration import require_at_least, require_choice, require_whole
+from torchs4.data import CONFIGS
 from torchs4.data.sequences import DataConfig
-from torchs4.layers import LSSLConfig, S4BlockConfig, S4Config, S4DConfig
-from torchs4.layers.block import Activation, Mixing
-from torchs4.layers.norms import NormKind
-from torchs4.layers.options import require_at_least, require_choice
-from torchs4.models import PairModel, SequenceModel
-from torchs4.models.pooling import PoolingKind
+from torchs4.models import PairModelConfig, SequenceModelConfig
 
-if TYPE_CHECKING:
-    from torchs4.data.sequences import InputDescription
-
-LayerKind = Literal["s4", "s4d", "lssl"]
 ScheduleKind = Literal["cosine", "plateau", "steps", "constant"]
 Precision = Literal["float32", "bfloat16"]
 
 Data = TypeVar("Data", bound=DataConfig)
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """The network.
-
-    Attributes:
-        layer: "s4", "s4d" or "lssl".
-        layers: how many blocks.
-        features: width of the network (H).
-        state_size: numbers that each feature remembers (N).
-        pre_norm: normalise the input of a block instead of its output.
-        dropout: share of values that training drops.
-        tied_dropout: drop whole features of a sequence instead of single positions.
-        mixing: "glu" or "linear", what mixes the features of a block.
-        bidirectional: read sequences from both ends; such a model cannot stream.
-        pooling: "mean" over positions or the "last" one.
-        min_step_size, max_step_size: the range in which Δ starts.
-    """
-
-    layer: LayerKind = "s4"
-    layers: int = 6
-    features: int = 256
-    state_size: int = 64
-    norm: NormKind = "layer"
-    pre_norm: bool = True
-    dropout: float = 0.0
-    tied_dropout: bool = False
-    activation: Activation = "gelu"
-    mixing: Mixing = "glu"
-    bidirectional: bool = False
-    pooling: PoolingKind = "mean"
-    min_step_size: float = 1e-3
-    max_step_size: float = 1e-1
-
-    def __post_init__(self) -> None:
-        require_choice("layer", self.layer, get_args(LayerKind))
-        if self.pooling == "none":
-            raise ValueError("pooling is 'none'; a classifier needs one prediction: choose 'mean' or 'last'.")
-        for name in ("layers", "features"):
-            require_at_least(name, getattr(self, name), 1)
-        # Everything else is checked by the configurations that these options become.
-        self._block()
-
-    def build(self, description: InputDescription, classes: int) -> SequenceModel | PairModel:
-        """A model that reads such inputs."""
-        shared: dict[str, Any] = {
-            "output_size": classes,
-            "features": self.features,
-            "num_layers": self.layers,
-            "block": self._block(),
-            "pooling": self.pooling,
-            "vocabulary_size": description.size if description.kind == "tokens" else None,
-        }
-        if description.documents == 2:
-            return PairModel(**shared)
-        if description.kind == "values":
-            shared["input_features"] = description.size
-        return SequenceModel(**shared)
-
-    def _block(self) -> S4BlockConfig:
-        layer_config = {"s4": S4Config, "s4d": S4DConfig, "lssl": LSSLConfig}[self.layer]
-        return S4BlockConfig(
-            layer=layer_config(
-                state_size=self.state_size,
-                bidirectional=self.bidirectional,
-                min_step_size=self.min_step_size,
-                max_step_size=self.max_step_size,
-            ),
-            norm=self.norm,
-            pre_norm=self.pre_norm,
-            activation=self.activation,
-            dropout=self.dropout,
-            tied_dropout=self.tied_dropout,
-            mixing=self.mixing,
-        )
 
 
 @dataclass(frozen=True)
@@ -137,7 +54,7 @@ class OptimizerOptions:
         if self.step_size_lr is not None:
             require_at_least("step_size_lr", self.step_size_lr, 0)
         for name in ("batch_size", "accumulate", "patience"):
-            require_at_least(name, getattr(self, name), 1)
+            require_whole(name, getattr(self, name), 1)
         require_choice("schedule", self.schedule, get_args(ScheduleKind))
         if self.accumulate > self.batch_size:
             raise ValueError(
@@ -155,17 +72,19 @@ class BudgetOptions:
             taken.
         validation_examples: of the validation split, measured after each epoch; 0 takes all of them.
         evaluate_every: also measure on validation after so many steps; 0 only after each epoch.
+        early_stop: end when validation has not improved for so many epochs; 0 never does.
     """
 
     epochs: int = 10
     max_steps: int = 0
     validation_examples: int = 0
     evaluate_every: int = 0
+    early_stop: int = 0
 
     def __post_init__(self) -> None:
-        require_at_least("epochs", self.epochs, 1)
-        for name in ("max_steps", "validation_examples", "evaluate_every"):
-            require_at_least(name, getattr(self, name), 0)
+        require_whole("epochs", self.epochs, 1)
+        for name in ("max_steps", "validation_examples", "evaluate_every", "early_stop"):
+            require_whole(name, getattr(self, name), 0)
 
 
 @dataclass(frozen=True)
@@ -178,13 +97,13 @@ class TrainingConfig(Generic[Data]):
             precision.
     """
 
-    data: Data
-    model: ModelOptions = field(default_factory=ModelOptions)
+    data: Data = field(metadata={"choices": {kind.__name__: kind for kind in CONFIGS}})
+    model: SequenceModelConfig | PairModelConfig = field(default_factory=SequenceModelConfig)
     optim: OptimizerOptions = field(default_factory=OptimizerOptions)
     budget: BudgetOptions = field(default_factory=BudgetOptions)
     seed: int = 0
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:
-        require_at_least("seed", self.seed, 0)
+        require_whole("seed", self.seed, 0)
         require_choice("precision", self.precision, get_args(Precision))

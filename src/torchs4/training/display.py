@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torchs4.tasks import Metric
     from torchs4.training.loop import StepReport
 
 # Seconds between lines where nothing can be redrawn.
@@ -49,11 +50,11 @@ class Display:
             # Whole lines and no markup: a path may be long, may hold brackets, and somebody may copy it.
             self.console.print(text, soft_wrap=True, markup=False)
 
-    def step(self, report: StepReport) -> None:
+    def step(self, report: StepReport, metric: Metric) -> None:
         """A training step was taken."""
         if self._quiet:
             return
-        figures = f"loss {report.loss:.3f}  {report.accuracy:.1%}"
+        figures = f"loss {report.loss:.3f}  {metric.tell(report.metrics[metric.name])}"
         if report.examples_per_second:
             figures += f"  {report.examples_per_second:,.0f} examples/s"
         if self._live is not None:
@@ -73,14 +74,14 @@ class Display:
             place = f"epoch {report.epoch}/{report.epochs}  step {report.step}/{report.total_steps}"
             self.say(f"{place}  {figures}{left}")
 
-    def measured(self, record: dict[str, Any], is_best: bool) -> None:
+    def measured(self, record: dict[str, Any], metric: Metric, is_best: bool) -> None:
         """The model was measured on validation examples."""
-        text = (
-            f"epoch {record['epoch']:>3}  step {record['step']:>6}  "
-            f"training loss {record['train_loss']:.3f} ({record['train_accuracy']:.1%})  "
-            f"validation loss {record['validation_loss']:.3f} ({record['validation_accuracy']:.1%})"
-            f"  {_duration(record['seconds'])}"
+        parts = (
+            f"{title} loss {record[f'{kind}_loss']:.3f} ({metric.tell(record[f'{kind}_{metric.name}'])})"
+            for title, kind in (("training", "train"), ("validation", "validation"))
         )
+        place = f"epoch {record['epoch']:>3}  step {record['step']:>6}"
+        text = "  ".join([place, *parts, _duration(record["seconds"])])
         self.say(text + ("  best so far" if is_best else ""))
 
     def preparing(self) -> Callable[[str, int, int], None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch.nn import functional as F
 
 from torchs4.training.batches import BatchStream, Share, evaluation_rows, share_of
 
@@ -13,37 +12,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from accelerate import Accelerator
-    from torch import Tensor, nn
+    from torch import nn
 
-    from torchs4.data.sequences import Batch, Split
+    from torchs4.data.sequences import Split
+    from torchs4.description import Batch
+    from torchs4.tasks import Task
 
 
 class Score(NamedTuple):
-    """Mean loss and share of right answers over so many examples."""
+    """The mean loss and the task's metrics over so many examples."""
 
     loss: float
-    accuracy: float
+    metrics: dict[str, float]
     examples: int
-
-
-def classification_loss(model: nn.Module, batch: Batch, rate: float = 1.0) -> tuple[Tensor, Tensor]:
-    """The mean cross entropy of a batch, and how many examples of it are classified right."""
-    x = batch.x if rate == 1.0 else keep_every(batch.x, rate)
-    logits = model(x, lengths=batch.lengths, rate=rate)
-    return F.cross_entropy(logits.float(), batch.y), (logits.argmax(-1) == batch.y).sum()
-
-
-def keep_every(x: Tensor, rate: float) -> Tensor:
-    """Every rate-th sample, without a filter: what a slower recording would have caught."""
-    step = round(rate)
-    if step != rate or step < 1:
-        raise ValueError(f"rate is {rate}; leaving out samples needs a whole number, such as 2.")
-    return x[:, ::step]
 
 
 def evaluate(
     model: nn.Module,
     split: Split,
+    task: Task,
     batch_size: int,
     *,
     accelerator: Accelerator,
@@ -55,32 +42,31 @@ def evaluate(
     share = Share(accelerator.process_index, accelerator.num_processes)
     rows = evaluation_rows(len(split), batch_size, limit, split.lengths)
     shares = [part for part in (share_of(row, share) for row in rows) if len(part)]
-    totals = torch.zeros(3, dtype=torch.float64, device=accelerator.device)
+    # Sums of the task, then how many answers they are of.
+    totals = torch.zeros(task.sum_count + 1, dtype=torch.float64, device=accelerator.device)
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
             for done, batch in enumerate(BatchStream(split, shares), 1):
                 batch = move(batch, accelerator.device)
-                if rate != 1.0 and batch.lengths is not None:
-                    raise ValueError("Another sampling rate makes sense for signals, not for tokens.")
+                if rate != 1.0:
+                    batch = task.at_rate(batch, rate)
                 with accelerator.autocast():
-                    loss, right = classification_loss(model, batch, rate)
-                count = len(batch.y)
-                totals += torch.stack(
-                    [loss.double() * count, right.double(), loss.new_tensor(count).double()]
-                )
+                    sums = task.sums(model(batch.x, lengths=batch.lengths, rate=rate), batch)
+                totals[:-1] += sums
+                totals[-1] += task.count(batch)
                 if progress is not None:
                     progress(done, len(shares))
     finally:
         model.train(was_training)
-    loss_sum, right_sum, examples = accelerator.reduce(totals, reduction="sum").tolist()
-    return Score(loss_sum / examples, right_sum / examples, round(examples))
+    *sums_in_all, answers = accelerator.reduce(totals, reduction="sum").tolist()
+    means = [total / answers for total in sums_in_all]
+    return Score(means[0], task.scores(means), sum(len(row) for row in rows))
 
 
 def move(batch: Batch, device: torch.device) -> Batch:
     """The batch on another device."""
     if device.type == "cpu":
         return batch
-    lengths = None if batch.lengths is None else batch.lengths.to(device)
-    return batch._replace(x=batch.x.to(device), y=batch.y.to(device), lengths=lengths)
+    return type(batch)(*(None if tensor is None else tensor.to(device) for tensor in batch))

@@ -1,7 +1,8 @@
-"""What a run leaves behind when it is over: the best model's accuracy on test data, and pictures."""
+"""What a run leaves behind when it is over: how the best model does on test data, and pictures."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from torchs4.data.sequences import SequenceData
     from torchs4.models import PairModel, SequenceModel
+    from torchs4.tasks import Task
     from torchs4.training.display import Display
     from torchs4.training.loop import Trainer
     from torchs4.training.run_folder import RunFolder
@@ -27,25 +29,30 @@ _SHOWN = 8
 
 
 def finish(trainer: Trainer) -> dict[str, Any]:
-    """Measure the best model on the test split, once; write summary.json and the pictures."""
+    """Measure the best model on the test split, once, if there is one; write summary.json and the pictures."""
     folder, data, progress = trainer.folder, trainer.data, trainer.progress
     model = load_best(folder, trainer.display).to(trainer.accelerator.device)
-    score = evaluate(
-        model,
-        data.test,
-        trainer.config.optim.batch_size,
-        accelerator=trainer.accelerator,
-        progress=trainer.display.counting("measuring on test examples"),
-    )
+    tested: dict[str, Any] = {}
+    if data.test is not None:
+        score = evaluate(
+            model,
+            data.test,
+            data.task,
+            trainer.config.optim.batch_size,
+            accelerator=trainer.accelerator,
+            progress=trainer.display.counting("measuring on test examples"),
+        )
+        tested = {f"test_{name}": value for name, value in score.metrics.items()}
+        tested |= {"test_loss": score.loss, "test_examples": score.examples}
     summary = {
         "name": folder.name(),
-        "test_accuracy": score.accuracy,
-        "test_loss": score.loss,
-        "test_examples": score.examples,
-        "best_validation_accuracy": progress.best_accuracy,
+        "metrics": [asdict(metric) for metric in data.task.metrics],
+        **tested,
+        f"best_validation_{trainer.metric.name}": progress.best,
         "best_epoch": progress.best_epoch,
         "epochs": progress.epoch,
         "steps": progress.step,
+        "training_examples": len(data.train),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "training_seconds": round(progress.seconds, 1),
         "input_wait_share": progress.waited / max(progress.seconds, 1e-9),
@@ -73,9 +80,12 @@ def load_best(folder: RunFolder, display: Display) -> SequenceModel | PairModel:
 
 
 def draw(folder: RunFolder, model: nn.Module, data: SequenceData) -> None:
-    """Write curves.png and kernels.png."""
-    plots.plot_curves({folder.path.name: folder.metrics()}).savefig(folder.curves, dpi=120)
+    """Write curves.png, and kernels.png if there are any."""
+    curves = plots.plot_curves({folder.path.name: folder.metrics()}, data.task.metrics[0])
+    curves.savefig(folder.curves, dpi=120)
     layers = [module for module in model.modules() if isinstance(module, SSMLayer)]
+    if not layers:
+        return
     with torch.no_grad():
         kernels = {
             title: layer.kernel(data.input.length)[0, :_SHOWN].cpu()
@@ -84,11 +94,17 @@ def draw(folder: RunFolder, model: nn.Module, data: SequenceData) -> None:
     plots.plot_layers(kernels, data.input.image).savefig(folder.kernels, dpi=120)
 
 
-def report(summary: dict[str, Any], folder: RunFolder, display: Display) -> None:
+def report(summary: dict[str, Any], task: Task, folder: RunFolder, display: Display) -> None:
     """Say how it went."""
+    metric = task.metrics[0]
+    measured = f"Validation {metric.tell(summary[f'best_validation_{metric.name}'])}"
+    if "test_examples" in summary:
+        figures = ", ".join(each.tell(summary[f"test_{each.name}"]) for each in task.metrics)
+        validation = metric.show(summary[f"best_validation_{metric.name}"])
+        measured = f"Test {figures} on {summary['test_examples']:,} examples, validation {validation}"
+    files = ", ".join(path.name for path in (folder.curves, folder.kernels) if path.is_file())
     display.say(
-        f"Test accuracy {summary['test_accuracy']:.2%} on {summary['test_examples']:,} examples (best epoch "
-        f"{summary['best_epoch']}, validation {summary['best_validation_accuracy']:.2%}), "
-        f"{summary['parameters']:,} parameters, {summary['training_seconds'] / 60:.1f} minutes.\n"
-        f"Everything is in {folder.path}: summary.json, curves.png, kernels.png, best/ …"
+        f"{measured} (best epoch {summary['best_epoch']}), {summary['parameters']:,} parameters, "
+        f"{summary['training_seconds'] / 60:.1f} minutes.\n"
+        f"Everything is in {folder.path}: summary.json, {files}, best/ …"
     )

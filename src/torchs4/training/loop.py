@@ -1,4 +1,4 @@
-"""Train a classifier: one loop for one process or many, which may be killed and continued at any moment."""
+"""Train a model: one loop for one process or many, which may be killed and continued at any moment."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ import signal
 import threading
 import time
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from accelerate.utils import broadcast, gather_object
 
+from torchs4.models import build_model
 from torchs4.training.batches import BatchStream, Share, share_of, training_rows
 from torchs4.training.checkpoints import has_any, load_state, newest, replace_folder, save_state
-from torchs4.training.evaluation import classification_loss, evaluate, move
+from torchs4.training.evaluation import evaluate, move
 from torchs4.training.parameter_groups import parameter_groups
 from torchs4.training.provenance import memory_mb
 from torchs4.training.schedules import Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from accelerate import Accelerator
 
-    from torchs4.data.sequences import Batch, SequenceData
+    from torchs4.data.sequences import SequenceData
+    from torchs4.description import Batch
     from torchs4.models import PairModel, SequenceModel
     from torchs4.training.config import TrainingConfig
     from torchs4.training.display import Display
@@ -48,7 +50,7 @@ class TrainingInterrupted(Exception):
 
 
 class StepReport(NamedTuple):
-    """How the run stands after a step. Loss and accuracy are means over the epoch so far.
+    """How the run stands after a step. Loss and metrics are of the epoch so far.
 
     After the first step, which prepares, speed and time left are not known yet: 0 and None.
     """
@@ -58,7 +60,7 @@ class StepReport(NamedTuple):
     step: int
     total_steps: int
     loss: float
-    accuracy: float
+    metrics: dict[str, float]
     examples_per_second: float
     seconds_left: float | None
 
@@ -67,31 +69,40 @@ class StepReport(NamedTuple):
 class Progress:
     """How far a run is: what a checkpoint holds beside weights and optimiser.
 
-    batch: the next one of this epoch. loss_sum, right, examples: of this epoch so far.
+    batch: the next one of this epoch. sums, answers: of the task, in this epoch so far.
     seconds: of training and measuring, in all. waited: of these, for data.
     """
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
-    loss_sum: float = 0.0
-    right: int = 0
-    examples: int = 0
+    sums: list[float] = field(default_factory=list)
+    answers: int = 0
     seconds: float = 0.0
     waited: float = 0.0
     measurements: int = 0
-    best_accuracy: float = -math.inf
+    best: float | None = None
     best_epoch: int = 0
 
     def start_epoch(self) -> None:
         """Forget the epoch that is over."""
-        self.batch, self.loss_sum, self.right, self.examples = 0, 0.0, 0, 0
+        self.batch, self.sums, self.answers = 0, [], 0
+
+    def add(self, sums: Sequence[float], answers: int) -> None:
+        """Count a step."""
+        self.step, self.batch, self.answers = self.step + 1, self.batch + 1, self.answers + answers
+        self.sums = [old + new for old, new in zip(self.sums or [0.0] * len(sums), sums, strict=True)]
+
+    def means(self) -> list[float]:
+        """The task's sums of this epoch, for each answer."""
+        return [total / max(self.answers, 1) for total in self.sums]
 
 
 class Trainer:
     """A model in training, in a run folder.
 
     checkpoint_seconds: how often to save between epochs. It decides what a kill costs, not what comes out.
+    model: trained further, instead of a new one.
     """
 
     def __init__(
@@ -102,9 +113,12 @@ class Trainer:
         display: Display,
         accelerator: Accelerator,
         checkpoint_seconds: float = 120.0,
+        model: SequenceModel | PairModel | None = None,
     ) -> None:
         self.config = config
         self.data = data
+        self.task = data.task
+        self.metric = data.task.metrics[0]
         self.folder = folder
         self.display = display
         self.accelerator = accelerator
@@ -112,7 +126,8 @@ class Trainer:
         self.progress = Progress()
         self.share = Share(accelerator.process_index, accelerator.num_processes)
         torch.manual_seed(config.seed)
-        model = config.model.build(data.input, len(data.classes))
+        if model is None:
+            model = build_model(config.model, data.input, data.task.output)
         optim = config.optim
         groups = parameter_groups(model, optim.lr, optim.weight_decay, optim.ssm_lr, optim.step_size_lr)
         self.rates = [group["lr"] for group in groups]
@@ -125,7 +140,7 @@ class Trainer:
         self.total_steps = budget.epochs * self.steps_per_epoch
         if budget.max_steps:
             self.total_steps = min(self.total_steps, budget.max_steps)
-        self.schedule = Schedule(optim, self.total_steps, self.steps_per_epoch)
+        self.schedule = Schedule(optim, self.metric, self.total_steps, self.steps_per_epoch)
         self._stop_asked = False
         self._speed = _Speed()
 
@@ -135,6 +150,13 @@ class Trainer:
         model: SequenceModel | PairModel = self.accelerator.unwrap_model(self.model)
         return model
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to do: the budget is spent, or validation has stopped improving."""
+        progress, patience = self.progress, self.config.budget.early_stop
+        has_stalled = patience > 0 and progress.batch == 0 and progress.epoch - progress.best_epoch >= patience
+        return progress.step >= self.total_steps or has_stalled
+
     def run(self) -> None:
         """Train to the end of the budget."""
         notice = threading.Timer(_SLOW_START, self.display.say, [_SLOW_START_NOTICE])
@@ -142,13 +164,13 @@ class Trainer:
         notice.start()
         try:
             with self._stoppable():
-                while self.progress.step < self.total_steps:
+                while not self.is_over:
                     self._train_epoch(notice)
         finally:
             notice.cancel()
 
     def _train_epoch(self, notice: threading.Timer) -> None:
-        progress, optim, budget = self.progress, self.config.optim, self.config.budget
+        progress, budget = self.progress, self.config.budget
         rows = self._rows_of(progress.epoch)
         shares = [share_of(row, self.share) for row in rows]
         augmentation_seed = (self.config.seed, progress.epoch * self.share.processes + self.share.rank)
@@ -157,19 +179,15 @@ class Trainer:
         self.model.train()
         saved = started = time.monotonic()
         for batch in stream:
-            loss, right = self._step(batch, rows[progress.batch])
+            examples = rows[progress.batch]
+            progress.add(*self._step(batch, examples))
             notice.cancel()
-            progress.step += 1
-            progress.batch += 1
-            progress.loss_sum += loss * optim.batch_size
-            progress.right += right
-            progress.examples += optim.batch_size
             now = time.monotonic()
             progress.seconds += now - started
             progress.waited = waited_before + stream.waited
-            self._speed.add(optim.batch_size, now - started)
+            self._speed.add(len(examples), now - started)
             started = now
-            self.display.step(self._report())
+            self.display.step(self._report(), self.metric)
             over = progress.step >= self.total_steps
             if progress.batch == len(rows) or over:
                 break
@@ -187,7 +205,7 @@ class Trainer:
         progress.epoch += 1
         progress.start_epoch()
         self.save()
-        if progress.step < self.total_steps and self._anyone(self._stop_asked):
+        if not self.is_over and self._anyone(self._stop_asked):
             raise TrainingInterrupted
 
     def _rows_of(self, epoch: int) -> list[Any]:
@@ -201,33 +219,39 @@ class Trainer:
         wishes = torch.tensor(float(wish), device=self.accelerator.device)
         return bool(self.accelerator.reduce(wishes, reduction="sum") > 0)
 
-    def _step(self, batch: Batch, rows: Any) -> tuple[float, int]:
-        """One step of the optimiser: the mean loss of the whole batch, and its right answers."""
-        optim, accelerator = self.config.optim, self.accelerator
+    def _step(self, batch: Batch, rows: Any) -> tuple[list[float], int]:
+        """One step of the optimiser: the task's sums over the whole batch, and how many answers it asked for."""
+        optim, accelerator, task = self.config.optim, self.accelerator, self.task
         factor = self.schedule.factor(self.progress.step)
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
         self.optimizer.zero_grad()
         parts = _cut(batch, optim.accumulate)
-        totals = torch.zeros(2, dtype=torch.float64, device=accelerator.device)
+        answers = self._in_all([sum(task.count(part) for part in parts)])[0]
+        totals = torch.zeros(task.sum_count, dtype=torch.float64, device=accelerator.device)
         for index, part in enumerate(parts):
             part = move(part, accelerator.device)
             last = index == len(parts) - 1
             with nullcontext() if last else accelerator.no_sync(self.model):
                 with accelerator.autocast():
-                    loss, right = classification_loss(self.model, part)
-                # Processes average their gradients: each counts by its share of the batch.
-                share = len(part.y) / len(rows)
-                accelerator.backward(loss * (share * self.share.processes))
-                totals += torch.stack([loss.detach().double() * share, right.double()])
-        if self.share.processes > 1:
-            totals = accelerator.reduce(totals, reduction="sum")
+                    sums = task.sums(self.model(part.x, lengths=part.lengths), part)
+                # Processes average their gradients; every answer of the whole batch counts alike.
+                accelerator.backward(sums[0] * (self.share.processes / max(answers, 1)))
+                totals += sums.detach()
+        in_all = self._in_all(totals.tolist())
         norm = accelerator.clip_grad_norm_(self.model.parameters(), optim.clip or math.inf)
-        mean_loss, right_sum = totals.tolist()
-        if not (math.isfinite(mean_loss) and math.isfinite(float(norm))):
-            raise TrainingDivergedError(self._divergence(mean_loss, float(norm), rows))
+        if not (math.isfinite(in_all[0]) and math.isfinite(float(norm))):
+            raise TrainingDivergedError(self._divergence(in_all[0] / max(answers, 1), float(norm), rows))
         self.optimizer.step()
-        return mean_loss, round(right_sum)
+        return in_all, round(answers)
+
+    def _in_all(self, numbers: list[float]) -> list[float]:
+        """These numbers, added up over all processes."""
+        if self.share.processes == 1:
+            return numbers
+        mine = torch.tensor(numbers, dtype=torch.float64, device=self.accelerator.device)
+        total: list[float] = self.accelerator.reduce(mine, reduction="sum").tolist()
+        return total
 
     def _divergence(self, loss: float, norm: float, rows: Any) -> str:
         progress, last = self.progress, self.folder.last
@@ -240,7 +264,7 @@ class Trainer:
         )
 
     def _measure(self) -> float:
-        """Measure on validation, write it down, keep the model if it is the best; its accuracy."""
+        """Measure on validation, write it down, keep the model if it is the best; the task's first metric."""
         progress, config = self.progress, self.config
         started = time.monotonic()
         model = self.bare_model
@@ -252,22 +276,25 @@ class Trainer:
         score = evaluate(
             model,
             self.data.validation,
+            self.task,
             config.optim.batch_size,
             accelerator=self.accelerator,
             limit=config.budget.validation_examples,
         )
         progress.seconds += time.monotonic() - started
-        is_best = score.accuracy > progress.best_accuracy
+        value = score.metrics[self.metric.name]
+        is_best = self.metric.is_better(value, progress.best)
         if is_best:
-            progress.best_accuracy, progress.best_epoch = score.accuracy, progress.epoch + 1
+            progress.best, progress.best_epoch = value, progress.epoch + 1
         progress.measurements += 1
+        means = progress.means()
         record = {
             "epoch": progress.epoch + 1,
             "step": progress.step,
-            "train_loss": progress.loss_sum / progress.examples,
-            "train_accuracy": progress.right / progress.examples,
+            "train_loss": means[0],
+            **{f"train_{name}": number for name, number in self.task.scores(means).items()},
             "validation_loss": score.loss,
-            "validation_accuracy": score.accuracy,
+            **{f"validation_{name}": number for name, number in score.metrics.items()},
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             "seconds": round(progress.seconds, 3),
             "input_wait_seconds": round(progress.waited, 3),
@@ -277,8 +304,8 @@ class Trainer:
             self.folder.add_metrics(record)
             if is_best:
                 replace_folder(self.folder.best, model.save_pretrained)
-        self.display.measured(record, is_best)
-        return score.accuracy
+        self.display.measured(record, self.metric, is_best)
+        return value
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -329,15 +356,15 @@ class Trainer:
 
     def _report(self) -> StepReport:
         progress = self.progress
-        speed = self._speed.per_second()
+        speed, means = self._speed.per_second(), progress.means()
         left = (self.total_steps - progress.step) * self.config.optim.batch_size / speed if speed else None
         return StepReport(
             epoch=progress.epoch + 1,
             epochs=math.ceil(self.total_steps / self.steps_per_epoch),
             step=progress.step,
             total_steps=self.total_steps,
-            loss=progress.loss_sum / progress.examples,
-            accuracy=progress.right / progress.examples,
+            loss=means[0],
+            metrics=self.task.scores(means),
             examples_per_second=speed,
             seconds_left=left,
         )
@@ -389,6 +416,8 @@ class _Speed:
 def _cut(batch: Batch, parts: int) -> list[Batch]:
     if parts == 1:
         return [batch]
-    xs, ys = batch.x.chunk(parts), batch.y.chunk(parts)
-    lengths = [None] * len(ys) if batch.lengths is None else batch.lengths.chunk(parts)
-    return [batch._replace(x=x, y=y, lengths=n) for x, y, n in zip(xs, ys, lengths, strict=True)]
+    pieces = [None if tensor is None else tensor.chunk(parts) for tensor in batch]
+    count = len(batch.y.chunk(parts))
+    return [
+        type(batch)(*(None if piece is None else piece[index] for piece in pieces)) for index in range(count)
+    ]

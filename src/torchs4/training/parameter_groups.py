@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torchs4.configuration import require_at_least
 from torchs4.layers import SSMLayer
-from torchs4.layers.options import require_at_least
 
 if TYPE_CHECKING:
     from torch import nn

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchs4 import data
-from torchs4.training.config import BudgetOptions, ModelOptions, OptimizerOptions, TrainingConfig
+from torchs4.configuration import from_plain, to_plain
+from torchs4.tasks import Metric
+from torchs4.training.config import TrainingConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-_SECTIONS = {"model": ModelOptions, "optim": OptimizerOptions, "budget": BudgetOptions}
+    from collections.abc import Iterable, Sequence
 
 
 class RunFolder:
@@ -30,12 +28,16 @@ class RunFolder:
         self._metrics = self.path / "metrics.jsonl"
         self._summary = self.path / "summary.json"
 
-    def start(self, name: str, config: TrainingConfig[Any], data_dir: Path | None = None) -> None:
-        """Make the folder and write config.json, with where the data lie."""
+    def start(
+        self, name: str, config: TrainingConfig[Any], metrics: Sequence[Metric], data_dir: Path | None = None
+    ) -> None:
+        """Make the folder and write config.json, with what is measured and where the data lie."""
         self.require_unused()
+        plain = to_plain(config)
         self.path.mkdir(parents=True, exist_ok=True)
         place = None if data_dir is None else str(data_dir.absolute())
-        _write(self._config, {"name": name, "data_dir": place, **_to_plain(config)})
+        written = [to_plain(metric) for metric in metrics]
+        _write(self._config, {"name": name, "data_dir": place, "metrics": written, "training": plain})
 
     def require_unused(self) -> None:
         """Refuse a folder with something in it."""
@@ -55,19 +57,15 @@ class RunFolder:
         return None if place is None else Path(place)
 
     def config(self) -> TrainingConfig[Any]:
-        """What config.json says."""
-        plain = self._read_config()
-        try:
-            kinds = {cls.__name__: cls for cls in data.CONFIGS}
-            section = dict(plain["data"])
-            values: dict[str, Any] = {"data": kinds[section.pop("kind")](**section)}
-            for key, cls in _SECTIONS.items():
-                values[key] = cls(**plain[key])
-            return TrainingConfig(seed=plain["seed"], precision=plain["precision"], **values)
-        except (KeyError, TypeError) as error:
-            raise ValueError(
-                f"{self._config} does not describe a run that this version of torchs4 knows ({error})."
-            ) from error
+        """What config.json says about the training."""
+        return from_plain(TrainingConfig, self._read_config().get("training"), self._config)
+
+    def metric(self) -> Metric:
+        """What decides how good the run's model is."""
+        written = self._read_config().get("metrics")
+        if not isinstance(written, list) or not written:
+            raise ValueError(f"{self._config} does not say what the run measures.")
+        return from_plain(Metric, written[0], self._config)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl."""
@@ -103,21 +101,23 @@ class RunFolder:
         """What summary.json says, or None while the run is not complete."""
         if not self._summary.is_file():
             return None
-        summary: dict[str, Any] = json.loads(self._summary.read_text(encoding="utf-8"))
-        return summary
+        return self._read(self._summary)
 
     def _read_config(self) -> dict[str, Any]:
         if not self._config.is_file():
             raise ValueError(
                 f"{self.path} is not a run: it holds no config.json. Pass a folder of `s4 train`."
             )
+        return self._read(self._config)
+
+    def _read(self, path: Path) -> dict[str, Any]:
         try:
-            config: dict[str, Any] = json.loads(self._config.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{self._config} is not readable JSON ({error}).") from error
-        if not isinstance(config, dict):
-            raise ValueError(f"{self._config} does not describe a run: it holds {config!r}.")
-        return config
+            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path} is not readable JSON ({error}).") from error
+        if not isinstance(content, dict):
+            raise ValueError(f"{path} does not describe a run: it holds {content!r}.")
+        return content
 
 
 def free_folder(parent: Path, name: str) -> Path:
@@ -128,12 +128,6 @@ def free_folder(parent: Path, name: str) -> Path:
         number += 1
         candidate = f"{name}-{number}"
     return parent / candidate
-
-
-def _to_plain(config: TrainingConfig[Any]) -> dict[str, Any]:
-    plain = dataclasses.asdict(config)
-    plain["data"] = {"kind": type(config.data).__name__, **plain["data"]}
-    return plain
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from torchs4.tasks import Metric
     from torchs4.training.config import OptimizerOptions
 
 
@@ -14,14 +15,16 @@ if TYPE_CHECKING:
 class Schedule:
     """The factor by which every group's own learning rate is multiplied.
 
-    reduced: how often a plateau has reduced it. best, waited: best validation accuracy, and epochs since.
+    metric: what validation is measured by. reduced: how often a plateau has reduced the factor.
+    best, waited: the best measurement after an epoch, and epochs since.
     """
 
     options: OptimizerOptions
+    metric: Metric
     total_steps: int
     steps_per_epoch: int
     reduced: int = 0
-    best: float = -math.inf
+    best: float | None = None
     waited: int = 0
 
     def factor(self, step: int) -> float:
@@ -41,10 +44,10 @@ class Schedule:
                 progress = (step - warmup) / max(1, self.total_steps - warmup)
                 return 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
-    def after_epoch(self, accuracy: float) -> None:
+    def after_epoch(self, value: float) -> None:
         """Tell it how an epoch went."""
-        if accuracy > self.best:
-            self.best, self.waited = accuracy, 0
+        if self.metric.is_better(value, self.best):
+            self.best, self.waited = value, 0
             return
         self.waited += 1
         if self.options.schedule == "plateau" and self.waited > self.options.patience:

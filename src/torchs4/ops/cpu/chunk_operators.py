@@ -31,7 +31,7 @@ from torchs4.ops.cpu.modal_powers import (
     set_reader,
     transition_backward,
 )
-from torchs4.ops.cpu.products import copy_transposed
+from torchs4.ops.cpu.products import copy_matrix, copy_transposed
 from torchs4.ops.registered import kernel_dtype
 
 
@@ -67,13 +67,6 @@ def modal_chunk_operators_backward(
     return [result.to(x.dtype) for result, x in zip(results, system, strict=True)]
 
 
-@compiled()
-def _copy(target, source, rows, columns):
-    for i in range(rows):
-        for k in range(columns):
-            target[i, k] = source[i, k]
-
-
 @compiled(parallel=True)
 def _forward(decay, p, q, b, C, reach, sight, response, change, tasks):
     H, n = decay.shape
@@ -94,12 +87,12 @@ def _forward(decay, p, q, b, C, reach, sight, response, change, tasks):
             for k in range(width):
                 G[k, k] -= 1.0
             copy_transposed(transposed, G, width, width)
-            _copy(change[h], transposed, N, N)
-            _copy(reach[h], reached, block, N)
+            copy_matrix(change[h], transposed, N, N)
+            copy_matrix(reach[h], reached, block, N)
             for m in range(M):
                 set_reader(seen[0], C[m, h])
                 fill_powers(seen, block + 1, reversed_turn(turn), readers, columns)
-                _copy(sight[m, h], seen[1:], block, N)
+                copy_matrix(sight[m, h], seen[1:], block, N)
                 for i in range(block):
                     total = 0.0
                     for k in range(N):
@@ -148,12 +141,12 @@ def _backward(
             fill_powers(reached, block, turn, columns, readers)
             fill_correction(block, turn, columns, readers, turned, read)
             backwards = reversed_turn(turn)
-            _copy(reached_grad, reach_grad[h], block, N)
+            copy_matrix(reached_grad, reach_grad[h], block, N)
             for m in range(M):
                 set_reader(seen[0], C[m, h])
                 fill_powers(seen, block + 1, backwards, readers, columns)
                 seen_grad[0] = 0.0
-                _copy(seen_grad[1:], sight_grad[m, h], block, N)
+                copy_matrix(seen_grad[1:], sight_grad[m, h], block, N)
                 for i in range(block):
                     slope = response_grad[m, h, i]
                     for k in range(N):
@@ -172,7 +165,7 @@ def _backward(
                     columns_grad,
                 )
                 reader_grad(C_grad[m, h], seen_grad[0])
-            _copy(transposed, change_grad[h], N, N)
+            copy_matrix(transposed, change_grad[h], N, N)
             copy_transposed(G_grad, transposed, width, width)
             transition_backward(
                 G_grad,

@@ -26,6 +26,7 @@ from torchs4.ops.cpu.products import (
     add_transposed_product,
     add_transposed_toeplitz_product,
     add_upper_transposed_product,
+    copy_matrix,
     copy_transposed,
 )
 from torchs4.ops.cpu.vectors import LANES, transpose_tile
@@ -134,13 +135,6 @@ def _store(signal, rows, feature, lanes, begin, blocks, block):
 
 
 @compiled()
-def _copy(target, source, rows, columns):
-    for i in range(rows):
-        for j in range(columns):
-            target[i, j] = source[i, j]
-
-
-@compiled()
 def _copy_upside_down(target, source, rows, columns):
     for i in range(rows):
         for j in range(columns):
@@ -192,8 +186,8 @@ def _forward(reach, sight, response, change, skip, u, state, y, final, blocks, g
             for lane in range(lanes):
                 h = feature + lane
                 _copy_upside_down(latest_first[lane], reach[h], block, N)
-                _copy(changes[lane], change[h], N, N)
-                _copy(states[lane], state[:, h], B, N)
+                copy_matrix(changes[lane], change[h], N, N)
+                copy_matrix(states[lane], state[:, h], B, N)
                 for m in range(M):
                     copy_transposed(seen[m, lane], sight[m, h], block, N)
                     for i in range(block):
@@ -204,9 +198,9 @@ def _forward(reach, sight, response, change, skip, u, state, y, final, blocks, g
                 rows = now * B
                 _load(signal, u, feature, lanes, begin, now, block)
                 for lane in range(lanes):
-                    _copy(X, states[lane], B, width)
+                    copy_matrix(X, states[lane], B, width)
                     _advance(X, signal[lane], latest_first[lane], changes[lane], 0, now, B, block, width)
-                    _copy(states[lane], X[rows:], B, width)
+                    copy_matrix(states[lane], X[rows:], B, width)
                     for m in range(M):
                         out = outputs[m, lane]
                         for i in range(rows):
@@ -217,7 +211,7 @@ def _forward(reach, sight, response, change, skip, u, state, y, final, blocks, g
                 for m in range(M):
                     _store(y[m], outputs[m], feature, lanes, begin, now, block)
             for lane in range(lanes):
-                _copy(final[:, feature + lane], states[lane], B, N)
+                copy_matrix(final[:, feature + lane], states[lane], B, N)
 
 
 @compiled(parallel=True)
@@ -278,12 +272,12 @@ def _backward(
                 h = feature + lane
                 _copy_upside_down(latest_first[lane], reach[h], block, N)
                 copy_transposed(reached[lane], latest_first[lane], block, N)
-                _copy(changes[lane], change[h], N, N)
+                copy_matrix(changes[lane], change[h], N, N)
                 copy_transposed(changes_back[lane], change[h], N, N)
-                _copy(X[lane], state[:, h], B, N)
-                _copy(later[lane], final_grad[:, h], B, N)
+                copy_matrix(X[lane], state[:, h], B, N)
+                copy_matrix(later[lane], final_grad[:, h], B, N)
                 for m in range(M):
-                    _copy(sights[m, lane], sight[m, h], block, N)
+                    copy_matrix(sights[m, lane], sight[m, h], block, N)
                     # Backwards: from a position's gradient to the samples before it.
                     for i in range(block):
                         responses[m, lane, block - i] = response[m, h, i]
@@ -310,7 +304,7 @@ def _backward(
                             X_grad[i, k] = 0.0
                         for k in range(columns):
                             signal_grad[i, k] = 0.0
-                    _copy(X_grad[rows:], later[lane], B, width)
+                    copy_matrix(X_grad[rows:], later[lane], B, width)
                     for m in range(M):
                         add_product(X_grad, grads[m, lane], sights[m, lane], rows, block, width)
                         add_transposed_toeplitz_product(
@@ -326,20 +320,20 @@ def _backward(
                             for k in range(width):
                                 here[b, k] += after[b, k]
                         add_product(here, after, turn, B, width, width)
-                    _copy(later[lane], X_grad, B, width)
+                    copy_matrix(later[lane], X_grad, B, width)
                     after = X_grad[B:]
                     add_product(signal_grad, after, reached[lane], rows, width, columns)
                     add_transposed_product(latest_grad[lane], U, after, columns, rows, width)
                     add_transposed_product(changes_grad[lane], starts, after, width, rows, width)
-                    _copy(U, signal_grad, rows, columns)
+                    copy_matrix(U, signal_grad, rows, columns)
                 _store(u_grad, signal, feature, lanes, begin, now, block)
             for lane in range(lanes):
                 h = feature + lane
                 _copy_upside_down(reach_grad[h], latest_grad[lane], block, N)
-                _copy(change_grad[h], changes_grad[lane], N, N)
-                _copy(state_grad[:, h], later[lane], B, N)
+                copy_matrix(change_grad[h], changes_grad[lane], N, N)
+                copy_matrix(state_grad[:, h], later[lane], B, N)
                 for m in range(M):
-                    _copy(sight_grad[m, h], sights_grad[m, lane], block, N)
+                    copy_matrix(sight_grad[m, h], sights_grad[m, lane], block, N)
                     for i in range(block):
                         total = 0.0
                         for k in range(block - i):

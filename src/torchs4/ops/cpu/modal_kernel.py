@@ -40,7 +40,6 @@ from torchs4.ops.cpu.modal_powers import (
 )
 from torchs4.ops.cpu.products import (
     add_product,
-    add_row_product,
     add_transposed_product,
     copy_transposed,
 )
@@ -124,7 +123,7 @@ def _fill_coarse(coarse_rows, count, C, jump, G, diagonal):
         return
     for j in range(1, count):
         coarse_rows[j] = 0.0
-        add_row_product(coarse_rows, j, coarse_rows[j - 1], G, width, width)
+        add_product(coarse_rows[j:], coarse_rows[j - 1 :], G, 1, width, width)
         for k in range(width):
             coarse_rows[j, k] = without_tiny(coarse_rows[j, k])
 
@@ -206,7 +205,7 @@ def _backward(grad, decay, p, q, b, C, fine, coarse, tasks, decay_grad, p_grad, 
                     )
                 elif used > 1:
                     for j in range(used - 1, 0, -1):
-                        add_row_product(coarse_grad, j - 1, coarse_grad[j], transposed, width, width)
+                        add_product(coarse_grad[j - 1 :], coarse_grad[j:], transposed, 1, width, width)
                     add_transposed_product(G_grad, coarse_rows, coarse_grad[1:], width, used - 1, width)
                 reader_grad(C_grad[m, h], coarse_grad[0])
             if used > 1 and R > 0:

@@ -190,16 +190,11 @@ def add_upper_transposed_product(target, left, right, terms, columns):
 
 
 @compiled()
-def add_row_product(target, row, vector, matrix, terms, columns):
-    """Target[row] += vector · matrix; columns come in eights."""
-    gap, right_gap = target.shape[1], matrix.shape[1]
-    column = 0
-    while column + 4 * LANES <= columns:
-        _row_4(target, vector, matrix, row * gap + column, gap, 0, 0, 1, column, right_gap, terms)
-        column += 4 * LANES
-    while column < columns:
-        _row_1(target, vector, matrix, row * gap + column, gap, 0, 0, 1, column, right_gap, terms)
-        column += LANES
+def copy_matrix(target, source, rows, columns):
+    """Target[i, j] = source[i, j], between arrays of any type and width."""
+    for i in range(rows):
+        for j in range(columns):
+            target[i, j] = source[i, j]
 
 
 @compiled()

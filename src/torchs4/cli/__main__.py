@@ -1,0 +1,7 @@
+"""`python -m torchs4.cli`."""
+
+import sys
+
+from torchs4.cli.main import main
+
+sys.exit(main())

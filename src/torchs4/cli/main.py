@@ -1,0 +1,90 @@
+"""Find the command that was asked for. What it needs is imported when it runs: help comes at once."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from torchs4.cli.consoles import console, errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+USAGE = """\
+[bold]s4[/bold]: train, stream and compare S4 models
+
+  s4 list                        the experiments, with published and measured results
+  s4 train NAME                  train one of them; `s4 train NAME --help` shows every option
+  s4 train --data FILE --task T  train on data of your own; `s4 train --data FILE --help` shows how
+  s4 train --resume RUN          continue a run that was interrupted or killed
+  s4 evaluate RUN                measure a run's best model
+  s4 compare RUN RUN …           a table and a picture of several runs
+  s4 data list                   the datasets: which are here, how large, what licence
+  s4 data get NAME               download one
+  s4 --version                   which version this is
+
+Try `s4 train digits`: three minutes, no download.
+"""
+
+# Shell conventions: wrong usage, and ended by Ctrl-C.
+WRONG_USAGE, INTERRUPTED = 2, 130
+
+# Each command's module and function; functions take the arguments and return the exit code.
+COMMANDS = {
+    "train": ("torchs4.cli.train", "train"),
+    "list": ("torchs4.cli.listing", "list_recipes"),
+    "evaluate": ("torchs4.cli.results", "evaluate_run"),
+    "compare": ("torchs4.cli.results", "compare"),
+    "data list": ("torchs4.cli.datasets", "list_data"),
+    "data get": ("torchs4.cli.datasets", "get_data"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        console.print(USAGE)
+        return 0
+    if arguments[0] in ("--version", "-V", "version"):
+        from torchs4 import __version__
+
+        console.print(f"torchs4 {__version__}")
+        return 0
+    name, *rest = arguments
+    if name == "data" and rest:
+        name, *rest = f"data {rest[0]}", *rest[1:]
+    if name not in COMMANDS:
+        errors.print(USAGE)
+        guesses = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f" Did you mean `s4 {guesses[0]}`?" if guesses else ""
+        errors.print(f"There is no command `s4 {name}`.{hint}", markup=False)
+        return WRONG_USAGE
+    try:
+        return _run(name, rest)
+    except BrokenPipeError:
+        # Whoever read has seen enough, as in `s4 list | head`; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        errors.print("Stopped.")
+        return INTERRUPTED
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    module, function = COMMANDS[name]
+    command = getattr(import_module(module), function)
+    from torchs4.training.loop import TrainingDivergedError
+
+    try:
+        code: int = command(arguments)
+    except (ValueError, OSError, TrainingDivergedError, ImportError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        errors.print(f"[red]{type(error).__name__}[/red]: ", end="")
+        errors.print(str(error), markup=False, soft_wrap=True)
+        return 1
+    return code

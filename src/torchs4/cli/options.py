@@ -1,0 +1,64 @@
+"""Nested configurations as flat options: `--model.layers 4`, wherever inside the model's configuration it belongs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+import tyro
+
+from torchs4.configuration import documentation, short_options, with_options
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from _typeshed import DataclassInstance
+
+
+def flat_options(config: DataclassInstance, hidden: Collection[str] = ()) -> Any:
+    """The configuration's options as one dataclass of its own, with its values, types and explanations."""
+    fields = []
+    for name, option in short_options(config).items():
+        if name in hidden:
+            continue
+        field = option.path[-1]
+        if option.choices is None:
+            kind = get_type_hints(option.owner)[field]
+        else:
+            kind = Literal[tuple(option.choices)]  # type: ignore[valid-type]
+        told = Annotated[kind, tyro.conf.arg(help=documentation(option.owner, field))]
+        fields.append((name, told, dataclasses.field(default=option.value)))
+    return dataclasses.make_dataclass(type(config).__name__, fields, frozen=True)()
+
+
+def changed(config: Any, flat: DataclassInstance) -> Any:
+    """The configuration with the values that the flat options have now."""
+    return with_options(config, **{field.name: getattr(flat, field.name) for field in dataclasses.fields(flat)})
+
+
+def peek(arguments: list[str], name: str) -> str | None:
+    """The value of an option that decides what the others are, before they are read; None if it is not there."""
+    value = None
+    for index, argument in enumerate(arguments):
+        if argument == name and index + 1 < len(arguments):
+            value = arguments[index + 1]
+        elif argument.startswith(f"{name}="):
+            value = argument.removeprefix(f"{name}=")
+    return value
+
+
+def take(arguments: list[str], name: str) -> tuple[str | None, list[str]]:
+    """The value of an option, and the arguments without it."""
+    value, rest, skip = None, [], False
+    for index, argument in enumerate(arguments):
+        if skip:
+            skip = False
+        elif argument == name:
+            if index + 1 == len(arguments) or arguments[index + 1].startswith("--"):
+                raise ValueError(f"{name} needs a value behind it.")
+            value, skip = arguments[index + 1], True
+        elif argument.startswith(f"{name}="):
+            value = argument.removeprefix(f"{name}=")
+        else:
+            rest.append(argument)
+    return value, rest

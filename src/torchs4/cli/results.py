@@ -1,0 +1,121 @@
+"""`s4 evaluate` and `s4 compare`: what runs have come to."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+from accelerate import Accelerator
+from rich.markup import escape
+from rich.table import Table
+
+from torchs4 import plots
+from torchs4.cli.consoles import console
+from torchs4.data import data_folder
+from torchs4.memory import keep_memory
+from torchs4.tasks import Metric
+from torchs4.training.display import Display
+from torchs4.training.evaluation import evaluate
+from torchs4.training.finish import load_best
+from torchs4.training.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class EvaluateArguments:
+    """Measure the best model of a run.
+
+    Attributes:
+        run: a folder that `s4 train` wrote.
+        split: which examples.
+        rate: leave out samples: 2 keeps every second one and doubles the model's step size.
+        data_dir: where datasets lie; by default where the run found them.
+    """
+
+    run: tyro.conf.Positional[Path]
+    split: Literal["validation", "test"] = "test"
+    rate: int = 1
+    data_dir: Path | None = None
+
+
+@dataclass(frozen=True)
+class CompareArguments:
+    """A table of runs, and a picture of their curves.
+
+    Attributes:
+        runs: folders that `s4 train` wrote.
+        picture: where to write the picture.
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    picture: Path = Path("comparison.png")
+
+
+def evaluate_run(arguments: list[str]) -> int:
+    """Measure again."""
+    chosen = tyro.cli(EvaluateArguments, prog="s4 evaluate", args=arguments)
+    folder = RunFolder(chosen.run)
+    config = folder.config()
+    keep_memory()
+    accelerator = Accelerator(mixed_precision="bf16" if config.precision == "bfloat16" else "no")
+    with Display(console, quiet=not accelerator.is_main_process) as display:
+        place = data_folder(chosen.data_dir or folder.data_dir())
+        data = config.data.load(place, display.preparing())
+        split = data.test if chosen.split == "test" else data.validation
+        if split is None:
+            raise ValueError("These data have no test examples; measure with --split validation.")
+        score = evaluate(
+            load_best(folder, display).to(accelerator.device),
+            split,
+            data.task,
+            config.optim.batch_size,
+            accelerator=accelerator,
+            rate=float(chosen.rate),
+            progress=display.counting("measuring"),
+        )
+        figures = ", ".join(metric.tell(score.metrics[metric.name]) for metric in data.task.metrics)
+        kept = "" if chosen.rate == 1 else f", keeping one of {chosen.rate} samples"
+        display.say(
+            f"{folder.name()}: {figures}, loss {score.loss:.4f} on {score.examples:,} {chosen.split} "
+            f"examples{kept}"
+        )
+    return 0
+
+
+def compare(arguments: list[str]) -> int:
+    """Side by side."""
+    chosen = tyro.cli(CompareArguments, prog="s4 compare", args=arguments)
+    if not chosen.runs:
+        raise ValueError("Name at least one run: s4 compare RUN RUN …")
+    folders = [RunFolder(path) for path in chosen.runs]
+    metric = _common_metric(folders)
+    table = Table()
+    for column in ("run", "experiment", "epochs", f"best validation {metric.title}", f"test {metric.title}"):
+        table.add_column(column, justify="left" if column in ("run", "experiment") else "right")
+    table.add_column("parameters", justify="right")
+    table.add_column("minutes", justify="right")
+    for folder in folders:
+        records, summary = folder.metrics(), folder.summary() or {}
+        values = [record[f"validation_{metric.name}"] for record in records]
+        tested = summary.get(f"test_{metric.name}")
+        table.add_row(
+            escape(str(folder.path)),
+            escape(folder.name()),
+            str(records[-1]["epoch"]) if records else "0",
+            metric.show(max(values) if metric.higher_is_better else min(values)) if values else "",
+            "" if tested is None else metric.show(tested),
+            f"{summary['parameters']:,}" if summary else "",
+            f"{records[-1]['seconds'] / 60:.1f}" if records else "",
+        )
+    console.print(table)
+    curves = {str(folder.path): folder.metrics() for folder in folders}
+    plots.plot_curves(curves, metric).savefig(chosen.picture, dpi=120)
+    console.print(f"Curves: {chosen.picture}")
+    return 0
+
+
+def _common_metric(folders: list[RunFolder]) -> Metric:
+    metrics = {folder.metric(): folder for folder in folders}
+    if len(metrics) > 1:
+        told = "; ".join(f"{folder.path}: {metric.title}" for metric, folder in metrics.items())
+        raise ValueError(f"These runs are measured in different ways ({told}): compare those of one kind.")
+    return next(iter(metrics))

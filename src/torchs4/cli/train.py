@@ -1,0 +1,201 @@
+"""`s4 train NAME …`, `s4 train --data FILE …` and `s4 train --resume RUN`."""
+
+import importlib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import tyro
+
+from torchs4 import recipes
+from torchs4.cli.consoles import console
+from torchs4.cli.listing import list_recipes
+from torchs4.cli.main import INTERRUPTED, USAGE
+from torchs4.cli.options import changed, flat_options, peek, take
+from torchs4.configuration import require_choice, with_options
+from torchs4.data import OWN_DATA
+from torchs4.recipes import Preset, Recipe
+from torchs4.training.config import BudgetOptions, OptimizerOptions, Precision, TrainingConfig
+from torchs4.training.loop import TrainingInterrupted
+from torchs4.training.run_folder import RunFolder, free_folder
+from torchs4.training.session import OWN_DATA_BUDGET, OWN_DATA_MODEL, OWN_DATA_OPTIMIZER, run
+
+Data = TypeVar("Data")
+Model = TypeVar("Model")
+
+
+@dataclass(frozen=True)
+class TrainArguments(Generic[Data, Model]):
+    """Options of a training run.
+
+    Attributes:
+        data: the dataset.
+        model: the network.
+        seed: of the starting weights, of the order of the examples and of everything random about them.
+        precision: "float32", or "bfloat16" for the mixing layers; state spaces always run in full precision.
+        preset: "paper" (the hyperparameters of the publication), "modern" (those of the updated results) or
+            "cpu" (small, made for two cores and about an hour).
+        output: folder for everything that the run leaves behind; by default a new one below runs/.
+        data_dir: where datasets lie; by default $TORCHS4_DATA, else the user's cache folder.
+        checkpoint_seconds: how often to save between epochs.
+    """
+
+    data: Data
+    model: Model
+    optim: OptimizerOptions
+    budget: BudgetOptions
+    seed: int = 0
+    precision: Precision = "float32"
+    preset: Preset = "cpu"
+    output: Path | None = None
+    data_dir: Path | None = None
+    checkpoint_seconds: float = 120.0
+
+
+@dataclass(frozen=True)
+class ResumeArguments:
+    """Options of `s4 train --resume RUN`.
+
+    Attributes:
+        resume: the run to continue, exactly where its last checkpoint was.
+        data_dir: where datasets lie; by default where the run found them.
+        checkpoint_seconds: how often to save between epochs.
+    """
+
+    resume: Path
+    data_dir: Path | None = None
+    checkpoint_seconds: float = 120.0
+
+
+def train(arguments: list[str]) -> int:
+    """Train, or continue to."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        console.print(USAGE)
+        return list_recipes([])
+    arguments = _import_modules(arguments)
+    if peek(arguments, "--resume") is not None:
+        return _resume(arguments)
+    path, rest = take(arguments, "--data")
+    if path is not None:
+        return _train_on_own_data(path, rest)
+    if arguments[0].startswith("--"):
+        raise ValueError(f"`s4 train` needs the name of an experiment, or --data FILE; it got {arguments[0]} first.")
+    name, *rest = arguments
+    recipe = recipes.find(name)
+    preset = _preset(rest, recipe)
+    return _train(
+        recipe.config(preset),
+        rest,
+        prog=f"s4 train {name}",
+        description=f"{recipe.title}. {recipe.differs}",
+        name=f"{name} ({preset})",
+        folder=f"{name}-{preset}",
+        preset=preset,
+    )
+
+
+def _import_modules(arguments: list[str]) -> list[str]:
+    """`--import MODULE` runs a file of the user's that registers layers; the arguments without it."""
+    module, rest = take(arguments, "--import")
+    if module is not None:
+        sys.path.insert(0, os.getcwd())
+        importlib.import_module(module.removesuffix(".py"))
+    return rest
+
+
+def _resume(arguments: list[str]) -> int:
+    resumed = tyro.cli(ResumeArguments, prog="s4 train", args=arguments)
+    folder = RunFolder(resumed.resume)
+    config = folder.config()
+    if folder.summary() is not None:
+        console.print(f"{folder.path} is complete: nothing is left to do.")
+        return 0
+    data_dir = resumed.data_dir or folder.data_dir()
+    return _run(folder, config, data_dir=data_dir, checkpoint_seconds=resumed.checkpoint_seconds, resume=True)
+
+
+def _preset(arguments: list[str], recipe: Recipe) -> Preset:
+    """The preset decides the defaults of everything else, so it is needed before the rest is read."""
+    preset = peek(arguments, "--preset") or "cpu"
+    if preset not in recipe.presets:
+        raise ValueError(f"{recipe.name} has no preset {preset!r}; it has {', '.join(recipe.presets)}.")
+    return preset  # type: ignore[return-value]
+
+
+def _train_on_own_data(path: str, arguments: list[str]) -> int:
+    task, rest = take(arguments, "--task")
+    task = task or "classification"
+    require_choice("--task", task, OWN_DATA)
+    config = TrainingConfig(
+        data=OWN_DATA[task](os.path.abspath(path)),
+        model=OWN_DATA_MODEL,
+        optim=OWN_DATA_OPTIMIZER,
+        budget=OWN_DATA_BUDGET,
+    )
+    name = Path(path).stem
+    return _train(
+        config,
+        rest,
+        prog=f"s4 train --data {path} --task {task}",
+        description=(type(config.data).__doc__ or "").partition("\n")[0] + f" Tasks: {', '.join(OWN_DATA)}.",
+        name=f"{name} ({task})",
+        folder=f"{name}-{task}",
+        preset="cpu",
+    )
+
+
+def _train(
+    config: TrainingConfig[Any],
+    arguments: list[str],
+    *,
+    prog: str,
+    description: str,
+    name: str,
+    folder: str,
+    preset: Preset,
+) -> int:
+    # A layer has options of its own, so its name is needed before the rest is read.
+    layer = peek(arguments, "--model.layer")
+    model = config.model if layer is None else with_options(config.model, layer=layer)
+    data_options, model_options = flat_options(config.data, hidden=("path", "task")), flat_options(model)
+    arguments_class: Any = TrainArguments[type(data_options), type(model_options)]  # type: ignore[misc]
+    chosen = tyro.cli(
+        arguments_class,
+        default=TrainArguments(
+            data=data_options,
+            model=model_options,
+            optim=config.optim,
+            budget=config.budget,
+            seed=config.seed,
+            precision=config.precision,
+            preset=preset,
+        ),
+        prog=prog,
+        description=description,
+        args=arguments,
+    )
+    config = TrainingConfig(
+        data=changed(config.data, chosen.data),
+        model=changed(model, chosen.model),
+        optim=chosen.optim,
+        budget=chosen.budget,
+        seed=chosen.seed,
+        precision=chosen.precision,
+    )
+    place = RunFolder(chosen.output or free_folder(Path("runs"), folder))
+    return _run(
+        place, config, name=name, data_dir=chosen.data_dir, checkpoint_seconds=chosen.checkpoint_seconds
+    )
+
+
+def _run(folder: RunFolder, config: TrainingConfig[Any], **options: Any) -> int:
+    try:
+        run(folder, config, console=console, **options)
+    except TrainingInterrupted:
+        console.print(
+            f"Stopped. Continue with: s4 train --resume {folder.path}", soft_wrap=True, markup=False
+        )
+        return INTERRUPTED
+    return 0

@@ -1,0 +1,96 @@
+"""What goes into a model and what comes out: the words that data, tasks and models share.
+
+Axes: B examples of a batch, L positions, d numbers per position, D documents per example.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from torchs4.configuration import require_whole
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Int, Shaped
+    from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """Inputs (B, L, d) of numbers or (B, L) of tokens, what is asked about them, and how much of each is real.
+
+    y: a class (B), values (B, k), or for each position a token (B, L) or values (B, L, k).
+    lengths: None when every input is full. With two documents per example, inputs are (B, 2, L) and lengths
+        (B, 2).
+    asked: which positions are asked about, when not all of the real ones are.
+    """
+
+    x: Shaped[Tensor, "B ..."]
+    y: Shaped[Tensor, "B ..."]
+    lengths: Int[Tensor, "B ..."] | None = None
+    asked: Bool[Tensor, "B L"] | None = None
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """A person's units and a network's: the network reads (value - shift) / scale, one of each per column."""
+
+    shift: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.shift) != len(self.scale) or not self.shift:
+            raise ValueError(
+                f"A scaling has {len(self.shift)} shifts and {len(self.scale)} scales; it needs one of each per column."
+            )
+        for value in self.scale:
+            if not 0 < value < float("inf"):
+                raise ValueError(f"A scale is {value!r}; it must be positive and finite.")
+
+    def require_columns(self, columns: int) -> None:
+        """Refuse to scale another number of columns."""
+        if len(self.shift) != columns:
+            raise ValueError(f"A scaling of {len(self.shift)} columns cannot scale {columns}; give one for each.")
+
+
+@dataclass(frozen=True)
+class InputDescription:
+    """What a model gets to read.
+
+    kind: "values" (size numbers at each position) or "tokens" (numbers from 0 to size - 1; 0 is padding).
+    length: of the longest input.
+    documents: inputs per example.
+    image: height and width, when positions are the pixels of a picture row by row (for pictures of kernels).
+    sample_rate: positions per second, where that means something.
+    scaling: from the data's units to those of the network; None where the data come ready.
+    """
+
+    kind: Literal["values", "tokens"]
+    size: int
+    length: int
+    documents: int = 1
+    image: tuple[int, int] | None = None
+    sample_rate: float | None = None
+    scaling: Scaling | None = None
+
+
+@dataclass(frozen=True)
+class OutputDescription:
+    """What a model is asked for.
+
+    size: numbers per prediction.
+    per_position: a prediction for every position instead of one for the whole input.
+    causal: a prediction may see nothing that comes after its position.
+    names: of the numbers: classes, or columns.
+    scaling: from the data's units to those of the network, for values.
+    """
+
+    size: int
+    per_position: bool = False
+    causal: bool = False
+    names: tuple[str, ...] = ()
+    scaling: Scaling | None = None
+
+    def __post_init__(self) -> None:
+        require_whole("size", self.size, 1)
+        if self.names and len(self.names) != self.size:
+            raise ValueError(f"There are {len(self.names)} names for {self.size} outputs; give one for each.")

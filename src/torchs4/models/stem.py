@@ -1,0 +1,151 @@
+"""Strided convolutions before the blocks: a long raw signal becomes a shorter one of frames.
+
+Axes: B batch, L samples, F frames, I input columns, H features, k taps.
+Frame j of a convolution sees the samples up to and including number j·stride: it is there as soon as that
+sample is, and a sequence of any length has at least one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from torchs4.layers.inputs import require_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jaxtyping import Float
+
+# Taps of a convolution for each sample of its stride: frames overlap, so that none cuts an event in two.
+_REACH = 2
+# How far from a whole number a stride may be at another rate before it counts as a fraction.
+_ROUNDING = 1e-6
+
+
+class _Stage(NamedTuple):
+    """One convolution as it is at some sampling rate."""
+
+    weight: Float[Tensor, "H I k"]
+    bias: Float[Tensor, " H"]
+    stride: int
+
+    @property
+    def memory(self) -> int:
+        """How many samples before the newest one a frame sees."""
+        return self.weight.shape[2] - 1
+
+
+class AtRate(NamedTuple):
+    """A stem at some sampling rate: its convolutions, samples per frame, and the rate of the frames."""
+
+    stages: list[_Stage]
+    stride: int
+    rate: float
+
+
+class Stem(nn.Module):
+    """Convolutions with these strides and GELU between them, (B, L, I) to (B, ⌈L / strides⌉, H).
+
+    At another sampling rate the kernels are read at other points of time, and strides that can be are scaled:
+    then the frames come at the rate that the blocks were trained on.
+    """
+
+    def __init__(self, inputs: int, features: int, strides: Sequence[int]) -> None:
+        super().__init__()
+        widths = [inputs, *[features] * (len(strides) - 1)]
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(width, features, _REACH * stride, stride)
+            for width, stride in zip(widths, strides, strict=True)
+        )
+
+    def at_rate(self, rate: float) -> AtRate:
+        """The same filters for signals with another number of samples per second."""
+        require_rate(rate)
+        stages, total = [], 1
+        for convolution in self.convolutions:
+            weight, bias, stride = convolution.weight, convolution.bias, convolution.stride[0]
+            weight = _resampled(weight, rate)
+            wished = stride / rate
+            if wished > 1 - _ROUNDING and abs(wished - round(wished)) < _ROUNDING * wished:
+                stride, rate = round(wished), 1.0
+            stages.append(_Stage(weight, bias, stride))
+            total *= stride
+        return AtRate(stages, total, rate)
+
+    def forward(self, x: Float[Tensor, "B L I"], at_rate: AtRate) -> Float[Tensor, "B F H"]:
+        """All frames of whole sequences."""
+        silence = [x.new_zeros(x.shape[0], 0, stage.weight.shape[1]) for stage in at_rate.stages]
+        return _convolve(x, silence, 0, at_rate.stages)[0]
+
+    def prefill(
+        self, x: Float[Tensor, "B L I"], state: tuple[Tensor, ...], at_rate: AtRate
+    ) -> tuple[Float[Tensor, "B F H"], tuple[Tensor, ...]]:
+        """The frames that become due in a chunk, which may be none, and the state after it."""
+        *histories, position = state
+        seen = self.position(state) % at_rate.stride
+        frames, histories = _convolve(x, histories, seen, at_rate.stages)
+        return frames, (*histories, position + x.shape[1])
+
+    def initial_state(self, like: Float[Tensor, "B ..."]) -> tuple[Tensor, ...]:
+        """Silence: for each convolution the samples that it still sees, and how many samples there were."""
+        batch = like.shape[0]
+        histories = (
+            like.new_zeros(batch, convolution.kernel_size[0] - 1, convolution.in_channels)
+            for convolution in self.convolutions
+        )
+        return (*histories, like.new_zeros(batch, dtype=torch.int64))
+
+    def position(self, state: tuple[Tensor, ...]) -> int:
+        """How many samples the sequences of a state have had."""
+        position = state[-1]
+        if bool((position != position[0]).any()):
+            raise ValueError(
+                f"The sequences of this state are at different positions ({position.tolist()}): with a stem, "
+                f"frames are due at different times. Step sequences together that began together."
+            )
+        return int(position[0])
+
+
+def _convolve(
+    x: Tensor, histories: Sequence[Tensor], seen: int, stages: Sequence[_Stage]
+) -> tuple[Tensor, list[Tensor]]:
+    """The frames of a chunk after so many samples, and what each convolution still sees afterwards."""
+    kept = []
+    for number, (stage, history) in enumerate(zip(stages, histories, strict=True)):
+        if number:
+            x = F.gelu(x)
+        signal = torch.cat([_fitted(history, stage.memory), x], dim=1)
+        kept.append(signal[:, x.shape[1] :])
+        first = -seen % stage.stride
+        if first < x.shape[1]:
+            columns = signal[:, first:].transpose(1, 2)
+            x = F.conv1d(columns, stage.weight, stage.bias, stage.stride).transpose(1, 2)
+        else:
+            x = x.new_zeros(x.shape[0], 0, len(stage.bias))
+        seen = math.ceil(seen / stage.stride)
+    return x, kept
+
+
+def _fitted(history: Float[Tensor, "B n I"], length: int) -> Float[Tensor, "B length I"]:
+    """The last samples, with silence before them where there are not enough."""
+    missing = length - history.shape[1]
+    return F.pad(history, (0, 0, missing, 0)) if missing >= 0 else history[:, -length:] if length else history[:, :0]
+
+
+def _resampled(weight: Float[Tensor, "H I k"], rate: float) -> Float[Tensor, "H I n"]:
+    """The kernel as a curve over time, read at every rate-th point from now back; sums keep their size."""
+    if rate == 1.0:
+        return weight
+    taps = weight.shape[2]
+    back = torch.arange(math.ceil(taps / rate), device=weight.device, dtype=weight.dtype) * rate
+    # Beyond its first tap the curve falls to nothing within one sample.
+    earlier = back.floor().long().clamp(max=taps - 1)
+    share = back - earlier
+    newest_first = F.pad(weight.flip(2), (0, 1))
+    curve = newest_first[..., earlier] * (1 - share) + newest_first[..., earlier + 1] * share
+    return rate * curve.flip(2)

@@ -1,0 +1,20 @@
+"""What a model is asked. A task knows what the model has to give, its loss, and how well it does."""
+
+from torchs4.tasks.classification import Classification
+from torchs4.tasks.metrics import ACCURACY, MAE, MSE, PERPLEXITY, Metric
+from torchs4.tasks.next_token import NextToken
+from torchs4.tasks.regression import PositionRegression, Regression
+from torchs4.tasks.task import Task
+
+__all__ = [
+    "ACCURACY",
+    "MAE",
+    "MSE",
+    "PERPLEXITY",
+    "Classification",
+    "Metric",
+    "NextToken",
+    "PositionRegression",
+    "Regression",
+    "Task",
+]

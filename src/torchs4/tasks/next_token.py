@@ -1,0 +1,61 @@
+"""The token that comes next, at every position: language models and densities."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch.nn import functional as F
+
+from torchs4.description import OutputDescription
+from torchs4.tasks.metrics import PERPLEXITY, Metric
+from torchs4.tasks.task import Task, asked_positions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from torchs4.description import Batch
+
+# Beyond it, exp has no number in double precision.
+_LARGEST_EXPONENT = 700.0
+
+
+@dataclass(frozen=True)
+class NextToken(Task):
+    """A distribution over the tokens for every position: cross entropy, perplexity, and bits per token.
+
+    names: of the tokens, where they have some.
+    unit: what a token is, such as "character" or "dimension"; bits are counted per unit.
+    """
+
+    vocabulary_size: int
+    names: tuple[str, ...] = ()
+    unit: str = "token"
+
+    sum_count = 1
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:  # type: ignore[override]
+        return Metric("bits", f"bits per {self.unit}"), PERPLEXITY
+
+    @property
+    def output(self) -> OutputDescription:
+        return OutputDescription(self.vocabulary_size, per_position=True, causal=True, names=self.names)
+
+    def count(self, batch: Batch) -> int:
+        asked = asked_positions(batch)
+        return batch.y.numel() if asked is None else int(asked.sum())
+
+    def sums(self, prediction: Tensor, batch: Batch) -> Tensor:
+        asked, target = asked_positions(batch), batch.y
+        if asked is not None:
+            prediction, target = prediction[asked], target[asked]
+        # Without a copy of what may be the largest tensor of all.
+        flat = prediction.reshape(-1, prediction.shape[-1]).float()
+        return F.cross_entropy(flat, target.reshape(-1), reduction="sum")[None]
+
+    def scores(self, means: Sequence[float]) -> dict[str, float]:
+        return {"bits": means[0] / math.log(2), "perplexity": math.exp(min(means[0], _LARGEST_EXPONENT))}

@@ -1,0 +1,161 @@
+"""A whole run: data, a model, training, measuring, and a folder that holds it all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from accelerate import Accelerator
+
+from torchs4.data import GivenData, SequenceData, data_folder, fingerprint
+from torchs4.layers import S4BlockConfig, S4Config
+from torchs4.memory import keep_memory
+from torchs4.models import PairModel, SequenceModel, SequenceModelConfig
+from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
+from torchs4.training.display import Display
+from torchs4.training.finish import finish, load_best, report
+from torchs4.training.loop import Trainer
+from torchs4.training.run_folder import RunFolder, free_folder
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from torchs4.data.sequences import DataConfig
+    from torchs4.training.config import Precision
+
+# What to begin with on data that nobody has tuned anything for.
+OWN_DATA_MODEL = SequenceModelConfig(
+    features=64,
+    block=S4BlockConfig(layer=S4Config(state_size=32), norm="batch", dropout=0.1, tied_dropout=True),
+)
+OWN_DATA_OPTIMIZER = OptimizerOptions(lr=0.005, ssm_lr=0.002, batch_size=16, warmup_steps=100)
+OWN_DATA_BUDGET = BudgetOptions(epochs=50, early_stop=15)
+
+
+class FinishedRun(NamedTuple):
+    """What is left of a run: its folder, its best model in evaluation mode, and what summary.json says."""
+
+    folder: Path
+    model: SequenceModel | PairModel
+    summary: dict[str, Any]
+
+
+def train(
+    model: SequenceModelConfig | SequenceModel | PairModel | None,
+    data: SequenceData | DataConfig,
+    *,
+    output: str | Path | None = None,
+    resume: bool = False,
+    optim: OptimizerOptions | None = None,
+    budget: BudgetOptions | None = None,
+    seed: int = 0,
+    precision: Precision = "float32",
+    data_dir: str | Path | None = None,
+    checkpoint_seconds: float = 120.0,
+    quiet: bool = False,
+) -> FinishedRun:
+    """Train a model on data, with validation, progress, checkpoints, curves and a summary, as `s4 train` does.
+
+    model: options of a new one (None takes usual ones), or a model to train further.
+    data: `torchs4.data.from_arrays(x, y)`, or options of a dataset such as `torchs4.data.MNIST()`.
+    output: folder for everything that the run leaves behind; by default a new one below runs/.
+    resume: continue the run in `output`, with the same arguments, where its last checkpoint was.
+    data_dir: where datasets lie; by default $TORCHS4_DATA, else the user's cache folder.
+    checkpoint_seconds: how often to save between epochs.
+    quiet: show nothing.
+    """
+    if resume and output is None:
+        raise ValueError("resume is True, but output does not say which run to continue: pass its folder.")
+    if model is not None and not isinstance(model, SequenceModelConfig | SequenceModel | PairModel):
+        raise ValueError(
+            f"model is a {type(model).__name__}; expected SequenceModelConfig(…), a SequenceModel or a PairModel. "
+            f"A layer of your own goes into a SequenceModel: see docs/your-own-layer.md."
+        )
+    config: TrainingConfig[Any] = TrainingConfig(
+        data=GivenData(fingerprint(data)) if isinstance(data, SequenceData) else data,
+        model=model.config if isinstance(model, SequenceModel | PairModel) else model or OWN_DATA_MODEL,
+        optim=optim or OWN_DATA_OPTIMIZER,
+        budget=budget or OWN_DATA_BUDGET,
+        seed=seed,
+        precision=precision,
+    )
+    folder = RunFolder(output or free_folder(Path("runs"), "own"))
+    if resume:
+        _require_same(folder.config(), config, folder)
+    return run(
+        folder,
+        config,
+        data_dir=None if data_dir is None else Path(data_dir),
+        resume=resume,
+        checkpoint_seconds=checkpoint_seconds,
+        data=data if isinstance(data, SequenceData) else None,
+        model=model if isinstance(model, SequenceModel | PairModel) else None,
+        quiet=quiet,
+    )
+
+
+def run(
+    folder: RunFolder,
+    config: TrainingConfig[Any],
+    *,
+    name: str = "",
+    data_dir: Path | None = None,
+    resume: bool = False,
+    checkpoint_seconds: float = 120.0,
+    data: SequenceData | None = None,
+    model: SequenceModel | PairModel | None = None,
+    console: Console | None = None,
+    quiet: bool = False,
+) -> FinishedRun:
+    """Train as the configuration says, from the beginning or from the last checkpoint, to the end.
+
+    data: in memory, instead of those that the configuration names.
+    """
+    # Training is what this process is for now, and it asks for the same memory at every step.
+    keep_memory()
+    accelerator = Accelerator(mixed_precision="bf16" if config.precision == "bfloat16" else "no")
+    display = Display(console, quiet=quiet or not accelerator.is_main_process)
+    if not resume:
+        folder.require_unused()
+    with display:
+        place = data_folder(data_dir)
+        if data is None:
+            # One process prepares what the others then find.
+            with accelerator.main_process_first():
+                data = config.data.load(place, display.preparing())
+        trainer = Trainer(config, data, folder, display, accelerator, checkpoint_seconds, model)
+        # Only now: a configuration that does not fit the data should leave no folder behind.
+        if accelerator.is_main_process and not resume:
+            folder.start(name or folder.path.name, config, data.task.metrics, place)
+        accelerator.wait_for_everyone()
+        if resume:
+            trainer.resume()
+        display.say(_introduction(trainer))
+        trainer.run()
+        summary = finish(trainer)
+        report(summary, data.task, folder, display)
+        best = load_best(folder, display)
+    accelerator.end_training()
+    return FinishedRun(folder.path, best, summary)
+
+
+def _introduction(trainer: Trainer) -> str:
+    data, folder = trainer.data, trainer.folder
+    parameters = sum(parameter.numel() for parameter in trainer.bare_model.parameters())
+    splits = (("training", data.train), ("validation", data.validation), ("test", data.test))
+    counts = ", ".join(f"{len(split):,} {name}" for name, split in splits if split is not None)
+    return (
+        f"{folder.name()}: {counts} examples of length {data.input.length:,}; {parameters:,} parameters; "
+        f"run folder {folder.path}"
+    )
+
+
+def _require_same(before: TrainingConfig[Any], now: TrainingConfig[Any], folder: RunFolder) -> None:
+    """A run continues with what it began with."""
+    for name in ("data", "model", "optim", "budget", "seed", "precision"):
+        then, new = getattr(before, name), getattr(now, name)
+        if then != new:
+            raise ValueError(
+                f"{folder.path} was begun with other arguments: {name} was {then}, now it is {new}. Continue it as "
+                f"it was begun, or choose another output."
+            )
