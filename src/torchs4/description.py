@@ -62,6 +62,7 @@ class InputDescription:
     image: height and width, when positions are the pixels of a picture row by row (for pictures of kernels).
     sample_rate: positions per second, where that means something.
     scaling: from the data's units to those of the network; None where the data come ready.
+    names: of the numbers at each position, or of the tokens, where they have some.
     """
 
     kind: Literal["values", "tokens"]
@@ -71,6 +72,7 @@ class InputDescription:
     image: tuple[int, int] | None = None
     sample_rate: float | None = None
     scaling: Scaling | None = None
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

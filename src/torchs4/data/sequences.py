@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
     from torch import Tensor
 
     from torchs4.data.progress import Progress
@@ -126,17 +126,30 @@ class TokenSplit(Split):
         documents = (picked[:, None] * self._documents + np.arange(self._documents)).ravel()
         starts = self._offsets[documents]
         lengths = np.minimum(self._offsets[documents + 1] - starts, self._max_length)
-        # At least one position, even when every text is empty: no model reads sequences of length 0.
-        longest = int(-(-max(lengths.max(), 1) // _LENGTH_STEP) * _LENGTH_STEP)
-        x = np.zeros((len(documents), min(longest, self._max_length)), dtype=np.int64)
-        for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-            x[row, :length] = self._tokens[start : start + length]
+        x = padded(self._tokens, starts, lengths, padded_length(lengths, self._max_length), np.int64)
         shape = (len(picked), self._documents) if self._documents > 1 else (len(picked),)
         return Batch(
             torch.from_numpy(x.reshape(*shape, -1)),
             torch.from_numpy(self._labels[picked].astype(np.int64)),
             torch.from_numpy(lengths.astype(np.int64).reshape(shape)),
         )
+
+
+def padded_length(lengths: NDArray[np.int64], longest: int) -> int:
+    """How many positions a batch of such lengths gets: one of few different numbers, at most the longest."""
+    # At least one position, even when every text is empty: no model reads sequences of length 0.
+    steps = -(-max(int(lengths.max()), 1) // _LENGTH_STEP)
+    return min(steps * _LENGTH_STEP, longest)
+
+
+def padded(
+    flat: NDArray[Any], starts: NDArray[np.int64], lengths: NDArray[np.int64], width: int, dtype: DTypeLike
+) -> NDArray[Any]:
+    """Pieces of one flat array side by side, each with zeros up to the width."""
+    x = np.zeros((len(starts), width, *flat.shape[1:]), dtype)
+    for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+        x[row, :length] = flat[start : start + length]
+    return x
 
 
 def offsets_of(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
