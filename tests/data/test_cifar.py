@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def everything(split, generator: torch.Generator | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    x, y, lengths = split.batch(np.arange(len(split)), generator)
+    x, y, lengths, _ = split.batch(np.arange(len(split)), generator)
     assert lengths is None
     return x, y
 
@@ -37,8 +37,8 @@ def test_colours_come_pixel_by_pixel_and_standardised(folder: Path) -> None:
     assert y.tolist() == cifar_records(5)[:, 0].tolist()
     assert (data.input.kind, data.input.size, data.input.length) == ("values", 3, 1024)
     assert data.input.image == (32, 32)
-    assert data.classes[3] == "cat"
-    assert len(data.classes) == 10
+    assert data.task.classes[3] == "cat"
+    assert len(data.task.classes) == 10
 
 
 def test_grey_is_what_an_image_library_makes_of_the_colours(folder: Path) -> None:

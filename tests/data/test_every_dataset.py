@@ -23,6 +23,7 @@ from official_files import (
 from torchs4 import data as datasets
 from torchs4.data.sequences import DataConfig, SequenceData, Split
 from torchs4.description import Batch
+from torchs4.tasks import Regression
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,11 +89,10 @@ def some_of(split: Split, seed: int | None = None) -> Batch:
 
 
 def assert_same(some: Batch, others: Batch) -> None:
-    assert torch.equal(some.x, others.x)
-    assert torch.equal(some.y, others.y)
-    assert (some.lengths is None) == (others.lengths is None)
-    if some.lengths is not None and others.lengths is not None:
-        assert torch.equal(some.lengths, others.lengths)
+    for one, other in zip(some, others, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            assert torch.equal(one, other)
 
 
 def contents(split: Split, kind: str) -> set[Any]:
@@ -157,7 +157,7 @@ def test_batches_are_what_the_description_says(load: Any, name: str, split: str,
     data = load(name)
     described = data.input
     batch = some_of(getattr(data, split), seed)
-    count = len(batch.y)
+    count = len(batch.x)
     leading = (count, described.documents) if described.documents > 1 else (count,)
     if described.kind == "values":
         assert batch.x.shape == (*leading, described.length, described.size)
@@ -167,15 +167,36 @@ def test_batches_are_what_the_description_says(load: Any, name: str, split: str,
         assert batch.x.shape[:-1] == leading
         assert 0 < batch.x.shape[-1] <= described.length
         assert batch.x.dtype == torch.int64
-        assert batch.lengths is not None
-        assert batch.x.min() >= 0
+        assert batch.x.min() >= (0 if batch.lengths is not None else 1)
         assert batch.x.max() < described.size
     if described.image is not None:
         assert described.image[0] * described.image[1] == described.length
-    assert batch.y.shape == (count,)
-    assert batch.y.dtype == torch.int64
-    assert batch.y.min() >= 0
-    assert batch.y.max() < len(data.classes)
+    if described.scaling is not None:
+        assert len(described.scaling.shift) == described.size
+
+
+@every_case
+@pytest.mark.parametrize("split", SPLITS)
+def test_batches_ask_what_the_task_says(load: Any, name: str, split: str) -> None:
+    task = load(name).task
+    batch = some_of(getattr(load(name), split), seed=0)
+    leading = batch.x.shape[:2] if task.output.per_position else batch.x.shape[:1]
+    if isinstance(task, Regression):
+        assert batch.y.shape == (*leading, task.output.size)
+        assert batch.y.dtype == torch.float32
+        assert batch.y.isfinite().all()
+        assert task.scaling is None or len(task.scaling.shift) == task.output.size
+    else:
+        assert batch.y.shape == leading
+        assert batch.y.dtype == torch.int64
+        assert batch.y.min() >= 0
+        assert batch.y.max() < task.output.size
+    if batch.asked is not None:
+        assert batch.asked.shape == leading
+        assert batch.asked.dtype == torch.bool
+        assert batch.asked.any(1).all()
+    assert task.count(batch) >= len(batch.x)
+    assert task.sums(torch.zeros(*leading, task.output.size), batch).isfinite().all()
 
 
 @every_case
@@ -212,11 +233,10 @@ def test_rows_may_come_in_any_order_and_repeat(load: Any, name: str) -> None:
     batch = split.batch(np.array([last, 0, last]))
     assert torch.equal(batch.x[0], batch.x[2])
     assert not torch.equal(batch.x[0], batch.x[1])
-    assert batch.y.tolist() == [
-        int(split.batch(np.array([last])).y),
-        int(split.batch(np.array([0])).y),
-        int(batch.y[0]),
-    ]
+    assert torch.equal(batch.y[0], batch.y[2])
+    for place, row in enumerate((last, 0)):
+        alone = split.batch(np.array([row]))
+        assert torch.equal(batch.y[place], alone.y[0])
 
 
 @every_case

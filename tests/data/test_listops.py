@@ -130,7 +130,7 @@ def test_description_names_tokens_and_classes(tmp_path):
     data = SMALL.load(tmp_path)
     assert data.input.kind == "tokens"
     assert data.input.size == len(VOCABULARY) == 16
-    assert data.classes == tuple("0123456789")
+    assert data.task.classes == tuple("0123456789")
 
 
 @pytest.mark.parametrize("release", LRA_FOLDERS)

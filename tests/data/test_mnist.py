@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def everything(split) -> tuple[torch.Tensor, torch.Tensor]:
-    x, y, lengths = split.batch(np.arange(len(split)))
+    x, y, lengths, _ = split.batch(np.arange(len(split)))
     assert lengths is None
     return x, y
 
@@ -43,7 +43,7 @@ def test_pixels_come_row_by_row_between_0_and_1(folder: Path) -> None:
     assert y.tolist() == list(range(MNIST_TEST_COUNT))
     assert (data.input.kind, data.input.size, data.input.length) == ("values", 1, 784)
     assert data.input.image == (28, 28)
-    assert data.classes == tuple("0123456789")
+    assert data.task.classes == tuple("0123456789")
 
 
 def test_batch_gives_the_rows_asked_for(folder: Path) -> None:

@@ -15,7 +15,7 @@ from torchs4.data.pathfinder_pictures import draw_picture
 
 
 def everything(split) -> tuple[torch.Tensor, torch.Tensor]:
-    x, y, lengths = split.batch(np.arange(len(split)))
+    x, y, lengths, _ = split.batch(np.arange(len(split)))
     assert lengths is None
     return x, y
 
@@ -26,7 +26,7 @@ def test_load_draws_pictures_once_and_splits_them(tmp_path: Path, monkeypatch: p
     assert (len(data.train), len(data.validation), len(data.test)) == (32, 4, 4)
     assert (data.input.kind, data.input.size, data.input.length) == ("values", 1, 1024)
     assert data.input.image == (32, 32)
-    assert data.classes == ("different curves", "same curve")
+    assert data.task.classes == ("different curves", "same curve")
     parts = [everything(split) for split in (data.train, data.validation, data.test)]
     x, y = (torch.cat(part) for part in zip(*parts, strict=True))
     assert x.dtype == torch.float32

@@ -25,7 +25,7 @@ def test_pairs_are_read_as_they_stand_with_their_labels(tmp_path, release):
     data = Retrieval(min_count=2).load(tmp_path)
     assert data.input.documents == 2
     assert data.input.size == FIRST_CHARACTER + 4
-    assert len(data.classes) == 2
+    assert len(data.task.classes) == 2
     assert contents(data.train) == [
         ([[B, QUOTE, X, Y, QUOTE, END_OF_TEXT], [B, QUOTE, Y, X, QUOTE, END_OF_TEXT]], 1),
         ([[B, QUOTE, X, QUOTE, END_OF_TEXT], [B, QUOTE, UNKNOWN, QUOTE, END_OF_TEXT]], 0),

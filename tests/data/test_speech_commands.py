@@ -39,7 +39,7 @@ def test_official_lists_decide_the_splits(root: Path) -> None:
 
 def test_labels_are_the_places_of_the_words(root: Path) -> None:
     data = load(root)
-    assert data.classes == ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
+    assert data.task.classes == ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
     labels = data.test.batch(np.array([3, 0, 9])).y
     assert labels.dtype == torch.int64
     assert labels.tolist() == [3, 0, 9]
