@@ -46,6 +46,17 @@ EXPRESSIONS = {
 SPEAKERS = ("a0", "b1", "c2", "d3")
 VALIDATION_SPEAKER, TEST_SPEAKER = "b1", "c2"
 
+# 20 months of 30 days, and some hours that the benchmark leaves out.
+ETT_COLUMNS = ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
+ETT_ROWS = 20 * 30 * 24 + 5
+
+# Tabs are in the test text alone.
+WIKITEXT = {
+    "train": " \n = Lobsters = \n \n A lobster is <unk> , they say . \n It has ten legs . \n",
+    "valid": " \n = Crabs = \n \n A crab has ten legs too . \n",
+    "test": " \n = Prawns = \n \n So has a prawn .\t It swims . \n",
+}
+
 # Both are found among copies of the Long Range Arena.
 LRA_FOLDERS = ("lra_release", "lra_release/lra_release")
 
@@ -203,3 +214,39 @@ def write_recordings(folder: Path) -> Path:
     (root / "validation_list.txt").write_text("\n".join(lists[VALIDATION_SPEAKER]) + "\n")
     (root / "testing_list.txt").write_text("\n".join(lists[TEST_SPEAKER]) + "\n")
     return root
+
+
+def ett_values(rows: int = ETT_ROWS) -> np.ndarray:
+    return np.random.default_rng(3).normal(20, 5, (rows, len(ETT_COLUMNS))).round(3)
+
+
+def write_ett(folder: Path, name: str = "ETTh1", rows: int = ETT_ROWS) -> Path:
+    minutes = 15 if "m" in name else 60
+    times = np.datetime64("2016-07-01T00:00:00") + np.arange(rows) * np.timedelta64(minutes, "m")
+    path = folder / "ETT-small" / f"{name}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [
+        f"{str(time).replace('T', ' ')},{','.join(map(str, values))}\n"
+        for time, values in zip(times, ett_values(rows), strict=True)
+    ]
+    path.write_text(f"date,{','.join(ETT_COLUMNS)}\n" + "".join(lines))
+    return path
+
+
+def write_series(folder: Path) -> Path:
+    """A table of somebody's own: 100 quarters of an hour."""
+    pytest.importorskip("pyarrow", reason="tables are read with pyarrow")
+    values = np.random.default_rng(4).normal((5, 80), (2, 9), (100, 2)).round(2)
+    times = np.datetime64("2024-02-28T12:00:00") + np.arange(100) * np.timedelta64(15, "m")
+    lines = [f"{time},{load},{price}\n" for time, (load, price) in zip(times, values, strict=True)]
+    path = folder / "series.csv"
+    path.write_text("time,load,price\n" + "".join(lines))
+    return path
+
+
+def write_wikitext(folder: Path, texts: Mapping[str, str] = WIKITEXT) -> Path:
+    place = folder / "wikitext-2"
+    place.mkdir(parents=True)
+    for part, text in texts.items():
+        (place / f"wiki.{part}.tokens").write_bytes(text.encode())
+    return place

@@ -218,12 +218,11 @@ def test_name_of_a_file_is_the_end_of_its_address():
     assert RemoteFile("https://host/a/b.tar.gz", "x", archive=True).name == "b.tar.gz"
 
 
-@pytest.mark.skipif(
-    not Path(os.environ.get("TORCHS4_DATA", "/nowhere"), "mnist/t10k-labels-idx1-ubyte.gz").is_file(),
-    reason="needs MNIST's files in the folder that TORCHS4_DATA names",
-)
-def test_real_mnist_has_the_checksums_of_the_table():
-    folder = Path(os.environ["TORCHS4_DATA"])
-    for file in find("mnist").files:
+@pytest.mark.parametrize("name", ["mnist", "ett"])
+def test_real_files_have_the_checksums_of_the_table(name):
+    folder = Path(os.environ.get("TORCHS4_DATA", "/nowhere"))
+    if not is_present(find(name), folder):
+        pytest.skip(f"needs {name} in the folder that TORCHS4_DATA names")
+    for file in find(name).files:
         content = (folder / file.target).read_bytes()
         assert (sha256(content).hexdigest(), len(content)) == (file.sha256, file.size)

@@ -12,22 +12,25 @@ import pytest
 import torch
 from official_files import (
     write_cifar,
+    write_ett,
     write_expressions,
     write_mnist,
     write_pairs,
     write_pathfinder,
     write_recordings,
     write_reviews,
+    write_series,
 )
 
 from torchs4 import data as datasets
 from torchs4.data.sequences import DataConfig, SequenceData, Split
-from torchs4.description import Batch
 from torchs4.tasks import Regression
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from torchs4.description import Batch
 
 
 class Case(NamedTuple):
@@ -42,6 +45,13 @@ def write_nothing(folder: Path) -> None:
     """For datasets that are generated or come with the package."""
 
 
+def placed(config: Any, folder: Path) -> Any:
+    """The configuration; one that names a file finds it in the folder."""
+    if not hasattr(config, "path"):
+        return config
+    return dataclasses.replace(config, path=str(folder / config.path))
+
+
 CASES = {
     "digits": Case(datasets.BundledDigits(), write_nothing),
     "digits-cut-short": Case(datasets.BundledDigits(cut_short=0.5), write_nothing),
@@ -49,6 +59,10 @@ CASES = {
     "mnist-permuted": Case(datasets.MNIST(permutation="random", permutation_seed=3), write_mnist),
     "cifar10": Case(datasets.CIFAR10(), write_cifar),
     "cifar10-grey-augmented": Case(datasets.CIFAR10(grey=True, augment=True, seed=1), write_cifar),
+    "ett": Case(datasets.ETT(stride=40), write_ett),
+    "ett-univariate-calendar": Case(
+        datasets.ETT(univariate=True, horizon=48, calendar=True, stride=40), write_ett
+    ),
     "imdb": Case(datasets.IMDB(min_count=1, validation_fraction=0.3), write_reviews, reports=True),
     "imdb-cut": Case(
         datasets.IMDB(max_length=3, min_count=1, validation_fraction=0.3), write_reviews, reports=True
@@ -60,6 +74,14 @@ CASES = {
     "pathfinder": Case(datasets.Pathfinder(count=20), write_nothing, reports=True),
     "pathfinder-official": Case(datasets.Pathfinder(source="official"), write_pathfinder, reports=True),
     "retrieval": Case(datasets.Retrieval(min_count=1), write_pairs, reports=True),
+    "series": Case(datasets.SeriesFile("series.csv", window=10, horizon=3), write_series, reports=True),
+    "series-unscaled": Case(
+        datasets.SeriesFile(
+            "series.csv", ("load",), ("load", "price"), "", 4, 6, 2, calendar=True, normalize=False
+        ),
+        write_series,
+        reports=True,
+    ),
     "speech-commands": Case(datasets.SpeechCommands(split="official"), write_recordings, reports=True),
     "speech-commands-mfcc": Case(datasets.SpeechCommands(form="mfcc"), write_recordings, reports=True),
 }
@@ -77,7 +99,7 @@ def load(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SequenceDa
     def loaded(name: str) -> SequenceData:
         folder = tmp_path_factory.mktemp(name)
         CASES[name].write(folder)
-        return CASES[name].config.load(folder)
+        return placed(CASES[name].config, folder).load(folder)
 
     return loaded
 
@@ -135,6 +157,7 @@ def test_another_folder_gives_the_same_examples_and_tells_how_far_it_is(
 ) -> None:
     config, write, reports = CASES[name]
     write(tmp_path)
+    config = placed(config, tmp_path)
     calls: list[tuple[str, int, int]] = []
     again = config.load(tmp_path, lambda *report: calls.append(report))
     once_more = config.load(tmp_path)

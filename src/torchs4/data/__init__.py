@@ -2,9 +2,10 @@
 
 from torchs4.data.cifar import CIFAR10
 from torchs4.data.digits import BundledDigits, Digits, LabeledDigits, load_digits
+from torchs4.data.ett import ETT
 from torchs4.data.fingerprint import fingerprint
-from torchs4.data.idx import read_idx
 from torchs4.data.given import GivenData
+from torchs4.data.idx import read_idx
 from torchs4.data.imdb import IMDB
 from torchs4.data.in_memory import from_arrays
 from torchs4.data.listops import ListOps
@@ -13,30 +14,45 @@ from torchs4.data.mnist import MNIST
 from torchs4.data.pathfinder import Pathfinder
 from torchs4.data.retrieval import Retrieval
 from torchs4.data.sequences import DataConfig, SequenceData, Split
+from torchs4.data.series import SeriesFile
 from torchs4.data.speech_commands import SpeechCommands
 from torchs4.data.torch_datasets import from_dataset
 from torchs4.description import Batch, InputDescription
 
 # Every dataset's options; files name them by their class.
-CONFIGS = (BundledDigits, CIFAR10, IMDB, ListOps, MNIST, Pathfinder, Retrieval, SpeechCommands, GivenData)
+CONFIGS = (
+    BundledDigits,
+    CIFAR10,
+    ETT,
+    GivenData,
+    IMDB,
+    ListOps,
+    MNIST,
+    Pathfinder,
+    Retrieval,
+    SeriesFile,
+    SpeechCommands,
+)
 
 __all__ = [
     "CIFAR10",
     "CONFIGS",
+    "ETT",
     "IMDB",
     "MNIST",
     "Batch",
     "BundledDigits",
     "DataConfig",
-    "GivenData",
     "DatasetMissingError",
     "Digits",
+    "GivenData",
     "InputDescription",
     "LabeledDigits",
     "ListOps",
     "Pathfinder",
     "Retrieval",
     "SequenceData",
+    "SeriesFile",
     "SpeechCommands",
     "Split",
     "data_folder",

@@ -122,6 +122,19 @@ _MNIST_FILES = (
     ),
 )
 
+
+def _ett_file(name: str, sha256: str, size: int) -> RemoteFile:
+    url = f"https://raw.githubusercontent.com/zhouhaoyi/ETDataset/main/ETT-small/{name}"
+    return RemoteFile(url, f"ETT-small/{name}", archive=False, sha256=sha256, size=size)
+
+
+_ETT_FILES = (
+    _ett_file("ETTh1.csv", "f18de3ad269cef59bb07b5438d79bb3042d3be49bdeecf01c1cd6d29695ee066", 2_589_657),
+    _ett_file("ETTh2.csv", "a3dc2c597b9218c7ce1cd55eb77b283fd459a1d09d753063f944967dd6b9218b", 2_417_960),
+    _ett_file("ETTm1.csv", "6ce1759b1a18e3328421d5d75fadcb316c449fcd7cec32820c8dafda71986c9e", 10_360_719),
+    _ett_file("ETTm2.csv", "db973ca252c6410a30d0469b13d696cf919648d0f3fd588c60f03fdbdbadd1fd", 9_677_236),
+)
+
 SOURCES = (
     Source(
         name="mnist",
@@ -180,6 +193,15 @@ SOURCES = (
         "0.01",
         "743935421bb51cccdb6bdd152e04c5c70274e935c82119ad7faeec31780d811d",
         1_489_096_277,
+    ),
+    Source(
+        name="ett",
+        title="ETT: two years of electricity transformers",
+        licence="CC BY-ND 4.0",
+        files=_ETT_FILES,
+        markers=tuple(file.target for file in _ETT_FILES),
+        contents=("ETT-small",),
+        size_mb=25,
     ),
     Source(
         name="lra",

@@ -164,6 +164,16 @@ def require_validation_fraction(fraction: float) -> None:
         raise ValueError(f"validation_fraction is {fraction}; it must lie between 0 and 1, like 0.1.")
 
 
+def require_fractions(validation: float, test: float) -> None:
+    """Refuse parts of one long text or series that leave nothing to train on; a test part may be left out."""
+    require_validation_fraction(validation)
+    if not 0 <= test < 1 - validation:
+        raise ValueError(
+            f"test_fraction is {test}, validation_fraction {validation}; it must be at least 0, and together "
+            f"they must be below 1."
+        )
+
+
 def hold_out(count: int, fraction: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Numbers 0 … count - 1 in two sorted parts: what stays for training, and the fraction held out."""
     held = round(count * fraction)

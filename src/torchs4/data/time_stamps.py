@@ -1,0 +1,112 @@
+"""Time stamps of the rows of a series: whether they are regular, and what a calendar says about them.
+
+Axes: B examples of a batch, L positions, f calendar features.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+    from numpy import ndarray
+    from numpy.typing import NDArray
+
+# What a calendar tells, with the largest number it gives, and the steps in seconds that are too long for it:
+# rows an hour apart all have the same minute.
+_FEATURES = {
+    "second of minute": (59, 60),
+    "minute of hour": (59, 60 * 60),
+    "hour of day": (23, 24 * 60 * 60),
+    "day of week": (6, 7 * 24 * 60 * 60),
+    "day of month": (30, 28 * 24 * 60 * 60),
+    "day of year": (365, 365 * 24 * 60 * 60),
+}
+# The first day of computers' calendars was a Thursday.
+_FIRST_WEEKDAY = 3
+# Of a step: what rounding of written fractions may do to it.
+_TOLERANCE = 1e-3
+
+
+def require_regular(times: NDArray[Any], where: str) -> None:
+    """Refuse stamps, dates or plain numbers, that do not rise by the same step from row to row.
+
+    Steps of whole months may differ in days. `where` names the file and the column for the error.
+    """
+    steps = np.diff(times)
+    zero = steps.dtype.type(0)
+
+    def wrong(step: int, found: str) -> ValueError:
+        row = step + 1
+        return ValueError(f"{where}, row {row + 1}: {_shown(times[row])} {found}")
+
+    if (backward := np.flatnonzero(steps < zero)).size:
+        before = _shown(times[backward[0]])
+        raise wrong(backward[0], f"comes after {before}; expected rows in the order of time. Sort them.")
+    if (repeated := np.flatnonzero(steps == zero)).size:
+        raise wrong(repeated[0], "stands in the row before, too; expected one row per time. Leave one out.")
+    if not len(steps) or _are_months(times):
+        return
+    usual = np.sort(steps)[len(steps) // 2]
+    allowed = usual * _TOLERANCE if steps.dtype.kind == "f" else zero
+    if (uneven := np.flatnonzero(np.abs(steps - usual) > allowed)).size:
+        raise wrong(
+            uneven[0],
+            f"is {_shown(steps[uneven[0]])} after the row before; expected {_shown(usual)}, the step between "
+            f"most rows. Fill in what is missing, or bring the rows to one step.",
+        )
+
+
+def is_regular(times: NDArray[Any]) -> bool:
+    """Whether stamps rise by the same step from row to row."""
+    try:
+        require_regular(times, "")
+    except ValueError:
+        return False
+    return True
+
+
+def _are_months(times: NDArray[Any]) -> bool:
+    """Whether stamps are whole months apart, all on the same day or all on the last day of their month."""
+    if times.dtype.kind != "M":
+        return False
+    months = times.astype("M8[M]")
+    into_month = times - months.astype(times.dtype)
+    # Days that are left of the month: 1 on its last day.
+    left = (months + 1).astype("M8[D]") - times.astype("M8[D]")
+    same_clock = len(np.unique(times - times.astype("M8[D]").astype(times.dtype))) == 1
+    same_day = len(np.unique(into_month)) == 1 or (
+        same_clock and bool((left == np.timedelta64(1, "D")).all())
+    )
+    return same_day and len(np.unique(np.diff(months))) == 1
+
+
+def _shown(value: Any) -> str:
+    """A stamp or a step as a person reads it."""
+    return str(value.item()) if isinstance(value, np.datetime64 | np.timedelta64) else f"{value:g}"
+
+
+def calendar_names(times: Shaped[ndarray, " rows"]) -> tuple[str, ...]:
+    """What a calendar tells apart in regular stamps: for hourly ones all but seconds and minutes."""
+    step = np.diff(times[:2]).astype("m8[s]").astype(np.int64)
+    return tuple(name for name, (_, longest) in _FEATURES.items() if not step.size or step[0] < longest)
+
+
+def calendar_features(times: Shaped[ndarray, "B L"], names: tuple[str, ...]) -> Float[ndarray, "B L f"]:
+    """Where in its minute, hour, day, week, month or year each stamp is: from -0.5, its start, to 0.5."""
+    days = times.astype("M8[D]")
+    seconds = (times - days).astype("m8[s]").astype(np.int64)
+    found = {
+        "second of minute": seconds % 60,
+        "minute of hour": seconds // 60 % 60,
+        "hour of day": seconds // 3600,
+        "day of week": (days.astype(np.int64) + _FIRST_WEEKDAY) % 7,
+        "day of month": (days - days.astype("M8[M]").astype("M8[D]")).astype(np.int64),
+        "day of year": (days - days.astype("M8[Y]").astype("M8[D]")).astype(np.int64),
+    }
+    features = np.empty((*times.shape, len(names)), np.float32)
+    for place, name in enumerate(names):
+        features[..., place] = found[name] / _FEATURES[name][0] - 0.5
+    return features
