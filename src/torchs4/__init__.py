@@ -7,9 +7,11 @@ if TYPE_CHECKING:
     from torchs4 import data, interop, ops, tasks
     from torchs4.layers import (
         LSSL,
+        LSTM,
         S4,
         S4D,
         LSSLConfig,
+        LSTMConfig,
         S4Block,
         S4BlockConfig,
         S4Config,
@@ -33,10 +35,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "LSSL",
+    "LSTM",
     "S4",
     "S4D",
     "BlockStack",
     "LSSLConfig",
+    "LSTMConfig",
     "PairModel",
     "PairModelConfig",
     "S4Block",

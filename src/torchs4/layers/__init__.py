@@ -2,6 +2,7 @@
 
 from torchs4.layers.block import S4Block, S4BlockConfig
 from torchs4.layers.lssl import LSSL, LSSLConfig
+from torchs4.layers.lstm import LSTM, LSTMConfig
 from torchs4.layers.registry import LAYERS, Layer, LayerConfig, register_layer
 from torchs4.layers.s4 import S4, S4Config
 from torchs4.layers.s4d import S4D, S4DConfig
@@ -10,9 +11,11 @@ from torchs4.layers.ssm_layer import SSMConfig, SSMLayer
 __all__ = [
     "LAYERS",
     "LSSL",
+    "LSTM",
     "S4",
     "S4D",
     "LSSLConfig",
+    "LSTMConfig",
     "Layer",
     "LayerConfig",
     "S4Block",

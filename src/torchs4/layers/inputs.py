@@ -76,6 +76,15 @@ def require_state(state: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> 
         )
 
 
+def require_causal(causal: bool) -> None:
+    """Only a layer that does not look into the future has a state."""
+    if not causal:
+        raise ValueError(
+            "A bidirectional layer needs the whole sequence: it has no state, no prefill and no step. "
+            "Call the layer itself, or build it with bidirectional=False to stream."
+        )
+
+
 def require_rate(rate: float) -> None:
     """A sampling-rate change must be a positive number."""
     if not (math.isfinite(rate) and rate > 0):

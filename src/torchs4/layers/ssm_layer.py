@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +14,17 @@ from torchs4 import ops
 from torchs4.configuration import require_at_least
 from torchs4.layers.inputs import (
     position_mask,
+    require_causal,
     require_rate,
     require_sequence,
     require_state,
     require_vector,
 )
+from torchs4.layers.precision import full_precision
 from torchs4.layers.weight_cache import WeightCache, weight_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
     from jaxtyping import Bool, Float, Int
 
@@ -157,7 +157,7 @@ class SSMLayer(nn.Module, ABC):
         mask = position_mask(x, lengths, mask)
         if mask is not None:
             x = x.masked_fill(~mask[..., None], 0)
-        with self._full_precision(x):
+        with full_precision(x):
             if self._blocks_beat_convolution(x):
                 state = self.initial_state(x.shape[0])
                 y, _ = self._pass_blocks("blocks", _BLOCK, x.to(state.dtype), state, rate)
@@ -180,7 +180,7 @@ class SSMLayer(nn.Module, ABC):
         length = x.shape[1]
         block = _block_size(length)
         rest = length % block
-        with self._full_precision(x):
+        with full_precision(x):
             u = x.to(state.dtype)
             y, state = self._pass_blocks("blocks", block, u[:, : length - rest], state, rate)
             if rest:
@@ -194,7 +194,7 @@ class SSMLayer(nn.Module, ABC):
         """One position: its output and the next state, in time and memory that do not grow."""
         require_vector(x_t, self.features)
         self.require_own_state(state, x_t.shape[0])
-        with self._full_precision(x_t):
+        with full_precision(x_t):
             system, C = self.recurrence(rate)
             y, state = self._advance(system, C, x_t.to(state.dtype), state)
             return y.flatten(-2).to(x_t.dtype), state
@@ -202,12 +202,12 @@ class SSMLayer(nn.Module, ABC):
     def recurrence(self, rate: float) -> tuple[Any, Float[Tensor, "M H N"]]:
         """The discrete system that moves a state one step on, and its output rows."""
         require_rate(rate)
-        self._require_causal()
+        require_causal(self.causal)
         return self._cache.get("recurrence", rate, self.system_weights(), lambda: self._recurrence(rate))
 
     def initial_state(self, batch_size: int) -> Float[Tensor, "B H N"]:
         """The state before the first sample: zeros, in the weights' place and at least float32."""
-        self._require_causal()
+        require_causal(self.causal)
         require_at_least("batch_size", batch_size, 1)
         return self.D.new_zeros(batch_size, self.features, self.state_size, dtype=ops.kernel_dtype(self.D))
 
@@ -245,22 +245,9 @@ class SSMLayer(nn.Module, ABC):
 
     def require_own_state(self, state: Tensor, batch_size: int) -> None:
         """A state must fit this layer, which must have one at all, and this batch."""
-        self._require_causal()
+        require_causal(self.causal)
         shape = (batch_size, self.features, self.state_size)
         require_state(state, shape, ops.kernel_dtype(self.D))
-
-    def _require_causal(self) -> None:
-        if self.bidirectional:
-            raise ValueError(
-                "A bidirectional layer needs the whole sequence: it has no state, no prefill and no step. "
-                "Call the layer itself, or build it with bidirectional=False to stream."
-            )
-
-    def _full_precision(self, x: Tensor) -> AbstractContextManager[object]:
-        # Long sums over time lose too much in half precision; autocast is for the mixing around them.
-        if not torch.is_autocast_enabled(x.device.type):
-            return nullcontext()
-        return torch.autocast(x.device.type, enabled=False)
 
     def extra_repr(self) -> str:
         """The options that are not visible as submodules."""
