@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         S4Config,
         S4DConfig,
         SSMConfig,
+        Transformer,
+        TransformerConfig,
         register_layer,
     )
     from torchs4.memory import keep_memory
@@ -50,6 +52,8 @@ __all__ = [
     "SSMConfig",
     "SequenceModel",
     "SequenceModelConfig",
+    "Transformer",
+    "TransformerConfig",
     "data",
     "interop",
     "keep_memory",

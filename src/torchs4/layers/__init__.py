@@ -7,6 +7,7 @@ from torchs4.layers.registry import LAYERS, Layer, LayerConfig, register_layer
 from torchs4.layers.s4 import S4, S4Config
 from torchs4.layers.s4d import S4D, S4DConfig
 from torchs4.layers.ssm_layer import SSMConfig, SSMLayer
+from torchs4.layers.transformer import Transformer, TransformerConfig
 
 __all__ = [
     "LAYERS",
@@ -24,5 +25,7 @@ __all__ = [
     "S4DConfig",
     "SSMConfig",
     "SSMLayer",
+    "Transformer",
+    "TransformerConfig",
     "register_layer",
 ]

@@ -17,13 +17,13 @@ from torchs4.layers.inputs import (
     require_state,
     require_vector,
 )
+from torchs4.layers.padding import move_to_front, take
 from torchs4.layers.precision import full_precision
 from torchs4.layers.registry import register_layer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
     from jaxtyping import Bool, Float, Int
 
     State = tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]
@@ -89,7 +89,7 @@ class LSTM(nn.Module):
         require_rate(rate)
         mask = position_mask(x, lengths, mask)
         with full_precision(x):
-            u = x.to(self._dtype)
+            u = x.to(self._weight.dtype)
             y = self.lstm(u)[0] if mask is None else self._without_padding(u, mask)
             return y.to(x.dtype)
 
@@ -105,7 +105,7 @@ class LSTM(nn.Module):
         hidden, cell = state
         with full_precision(x):
             # PyTorch's states have an axis of layers and directions in front.
-            y, (hidden, cell) = self.lstm(x.to(self._dtype), (hidden[None], cell[None]))
+            y, (hidden, cell) = self.lstm(x.to(self._weight.dtype), (hidden[None], cell[None]))
             return y.to(x.dtype), (hidden[0], cell[0])
 
     def step(
@@ -121,7 +121,7 @@ class LSTM(nn.Module):
         """The state before the first position: a hidden vector and a cell of zeros."""
         require_causal(self.causal)
         require_at_least("batch_size", batch_size, 1)
-        empty = self.lstm.weight_hh_l0.new_zeros(batch_size, self.hidden_size)
+        empty = self._weight.new_zeros(batch_size, self.hidden_size)
         return empty, empty.clone()
 
     def require_own_state(self, state: State, batch_size: int) -> None:
@@ -129,22 +129,21 @@ class LSTM(nn.Module):
         require_causal(self.causal)
         if not isinstance(state, tuple | list) or len(state) != 2:
             raise ValueError(
-                f"state is {type(state).__name__}; expected two tensors, the hidden vector and the cell. Start "
+                f"state is {type(state).__name__}; expected two tensors, hidden vector and cell. Start "
                 f"with initial_state(batch_size={batch_size}) and pass on what step or prefill returned."
             )
         for part in state:
-            require_state(part, (batch_size, self.hidden_size), self._dtype)
+            require_state(part, (batch_size, self.hidden_size), self._weight.dtype)
 
     @property
-    def _dtype(self) -> torch.dtype:
-        return cast("Tensor", self.lstm.weight_hh_l0).dtype
+    def _weight(self) -> Tensor:
+        return cast("Tensor", self.lstm.weight_hh_l0)
 
     def _without_padding(
         self, x: Float[Tensor, "B L H"], mask: Bool[Tensor, "B L"]
     ) -> Float[Tensor, "B L O"]:
-        """Every sequence as if it stood alone: real positions move to the front, outputs move back."""
-        order = (~mask).int().argsort(dim=1, stable=True)
-        x = _take(x.masked_fill(~mask[..., None], 0), order)
+        """Every sequence as if it stood alone."""
+        x, places = move_to_front(x, mask)
         if self.bidirectional:
             # The other direction would read the padding first. A sequence of padding alone counts as one.
             lengths = mask.sum(dim=1).clamp(min=1).cpu()
@@ -152,12 +151,8 @@ class LSTM(nn.Module):
             y, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=x.shape[1])
         else:
             y = self.lstm(x)[0]
-        return _take(y, order.argsort(dim=1))
+        return take(y, places)
 
     def extra_repr(self) -> str:
         """The options that are not visible as submodules."""
         return f"features={self.features}"
-
-
-def _take(x: Float[Tensor, "B L H"], order: Int[Tensor, "B L"]) -> Float[Tensor, "B L H"]:
-    return x.gather(1, order[..., None].expand(-1, -1, x.shape[2]))
