@@ -1,12 +1,12 @@
 """Every layer, block, stack and model that the conformance suite runs, each as a case.
 
-A new layer or model joins the suite by adding a line here.
+A new layer or model joins the suite by adding a line here. Each case goes through some thirty tests, so
+options that may touch each other meet in some case, but not all combinations occur.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,17 +18,21 @@ from torchs4 import (
     S4D,
     BlockStack,
     LSSLConfig,
+    LSTMConfig,
     S4Block,
     S4BlockConfig,
     S4Config,
     S4DConfig,
     SequenceModel,
+    TransformerConfig,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FEATURES = 3
+# Heads of two columns each, the smallest.
+EVEN_FEATURES = 4
 STATE_SIZE = 8
 VOCABULARY_SIZE = 11
 # Memories between 5 and 200 samples: shorter and longer than the sequences of the suite.
@@ -37,7 +41,11 @@ STEP_SIZES = {"min_step_size": 0.005, "max_step_size": 0.2}
 
 @dataclass(frozen=True)
 class Case:
-    """Something that maps sequences; `input_features` is None for tokens."""
+    """Something that maps sequences.
+
+    input_features: None for tokens. growing: its state has an entry for each position, and none at first.
+    own_operators: whether anything of torchs4.ops is in it.
+    """
 
     name: str
     make: Callable[[], nn.Module]
@@ -45,6 +53,8 @@ class Case:
     input_features: int | None = FEATURES
     pooled: bool = False
     causal: bool = True
+    growing: bool = False
+    own_operators: bool = True
 
     def build(self, dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
         """The module in evaluation mode, with norms that are not the identity."""
@@ -119,14 +129,38 @@ def _layer(name: str, layer: type, channels: int = 1, bidirectional: bool = Fals
     )
 
 
+def _baseline(name: str, features: int, layer: Any, output_features: int) -> Case:
+    return Case(
+        name,
+        lambda: layer.build(features),
+        output_features=output_features,
+        input_features=features,
+        causal=not layer.bidirectional,
+        growing=isinstance(layer, TransformerConfig),
+        own_operators=False,
+    )
+
+
+def _around(name: str, layer: Any, make: Callable[[int], nn.Module]) -> Case:
+    features = EVEN_FEATURES if isinstance(layer, TransformerConfig) else FEATURES
+    return Case(
+        name,
+        lambda: make(features),
+        output_features=features,
+        input_features=features,
+        causal=not layer.bidirectional,
+        growing=isinstance(layer, TransformerConfig),
+    )
+
+
 def _block(name: str, layer: Any, **options: Any) -> Case:
     config = S4BlockConfig(layer=layer, dropout=0.1, **options)
-    return Case(name, lambda: S4Block(FEATURES, config), causal=not layer.bidirectional)
+    return _around(f"block-{name}", layer, lambda features: S4Block(features, config))
 
 
 def _stack(name: str, layer: Any, **options: Any) -> Case:
     config = S4BlockConfig(layer=layer, **options)
-    return Case(name, lambda: BlockStack(FEATURES, 2, config), causal=not layer.bidirectional)
+    return _around(f"stack-{name}", layer, lambda features: BlockStack(features, 2, config))
 
 
 def _model(name: str, layer: Any, pooling: str, tokens: bool = False, **options: Any) -> Case:
@@ -138,83 +172,102 @@ def _model(name: str, layer: Any, pooling: str, tokens: bool = False, **options:
             output_size=5,
             input_features=2,
             vocabulary_size=vocabulary_size,
-            features=4,
+            features=EVEN_FEATURES,
             num_layers=2,
             block=block,
             pooling=pooling,
         )
 
     return Case(
-        name,
+        f"model-{name}",
         make,
         output_features=5,
         input_features=None if tokens else 2,
         pooled=pooling != "none",
         causal=not layer.bidirectional,
+        growing=isinstance(layer, TransformerConfig),
     )
 
 
 S4_CONFIG = S4Config(state_size=STATE_SIZE, **STEP_SIZES)
 S4D_CONFIG = S4DConfig(state_size=STATE_SIZE, **STEP_SIZES)
 LSSL_CONFIG = LSSLConfig(state_size=STATE_SIZE, **STEP_SIZES)
-LAYER_CONFIGS = {"s4": S4_CONFIG, "s4d": S4D_CONFIG, "lssl": LSSL_CONFIG}
+LSTM_CONFIG = LSTMConfig()
+TRANSFORMER_CONFIG = TransformerConfig(heads=2)
+LAYER_CONFIGS = {
+    "s4": S4_CONFIG,
+    "s4d": S4D_CONFIG,
+    "lssl": LSSL_CONFIG,
+    "lstm": LSTM_CONFIG,
+    "transformer": TRANSFORMER_CONFIG,
+}
 
 LAYERS = [
     _layer("s4-legs", S4),
-    _layer("s4-legt", S4, start="legt"),
-    _layer("s4-random", S4, start="random"),
-    _layer("s4-rank3", S4, rank=3),
+    _layer("s4-legt-channels2", S4, start="legt", channels=2),
     _layer("s4-legt-rank3-per-feature", S4, start="legt", rank=3, per_feature=True),
-    _layer("s4-channels2", S4, channels=2),
-    _layer("s4-per-feature", S4, per_feature=True),
-    _layer("s4-smallest", S4, state_size=2),
-    _layer("s4-bidirectional", S4, bidirectional=True),
-    _layer("s4-bidirectional-channels2", S4, bidirectional=True, channels=2),
-    *(
-        _layer(f"s4d-{start}-{rule}", S4D, start=start, discretization=rule)
-        for start, rule in product(("legs", "lin", "inv", "real"), ("zoh", "bilinear"))
+    _layer("s4-random-smallest-per-feature", S4, start="random", state_size=2, per_feature=True),
+    _layer("s4-rank2-bidirectional-channels2", S4, rank=2, bidirectional=True, channels=2),
+    _layer("s4d-legs-zoh", S4D),
+    _layer("s4d-lin-bilinear-channels2", S4D, start="lin", discretization="bilinear", channels=2),
+    _layer("s4d-inv-bilinear", S4D, start="inv", discretization="bilinear"),
+    _layer("s4d-real-zoh-channels2-per-feature", S4D, start="real", channels=2, per_feature=True),
+    _layer("s4d-random-bidirectional", S4D, start="random", bidirectional=True),
+    _layer("lssl-legs", LSSL),
+    _layer("lssl-legt-zoh", LSSL, start="legt", discretization="zoh"),
+    _layer("lssl-gaussian-channels2-odd", LSSL, start="gaussian", channels=2, state_size=7),
+    _layer(
+        "lssl-diagonal-per-feature-bidirectional",
+        LSSL,
+        start="diagonal",
+        per_feature=True,
+        bidirectional=True,
     ),
-    _layer("s4d-random", S4D, start="random"),
-    _layer("s4d-channels2-per-feature", S4D, channels=2, per_feature=True),
-    _layer("s4d-bidirectional", S4D, bidirectional=True),
-    *(_layer(f"lssl-{start}", LSSL, start=start) for start in ("legs", "legt", "gaussian", "diagonal")),
-    _layer("lssl-zoh", LSSL, discretization="zoh"),
-    _layer("lssl-channels2-per-feature-odd", LSSL, channels=2, per_feature=True, state_size=7),
-    _layer("lssl-bidirectional", LSSL, bidirectional=True),
+    _baseline("lstm", FEATURES, LSTM_CONFIG, FEATURES),
+    _baseline("lstm-bidirectional-wide", FEATURES, LSTMConfig(hidden_size=5, bidirectional=True), 10),
+    _baseline("transformer", EVEN_FEATURES, TRANSFORMER_CONFIG, EVEN_FEATURES),
+    _baseline("transformer-bidirectional", 6, TransformerConfig(heads=1, bidirectional=True), 6),
 ]
 
+# The usual block with each layer; then each norm before and after, and the other options, spread over layers.
 BLOCKS = [
-    *(
-        _block(f"block-{kind}-{norm}-{'pre' if pre_norm else 'post'}", layer, norm=norm, pre_norm=pre_norm)
-        for (kind, layer), norm, pre_norm in product(
-            LAYER_CONFIGS.items(), ("layer", "batch", "none"), (True, False)
-        )
+    *(_block(kind, layer) for kind, layer in LAYER_CONFIGS.items()),
+    _block("s4-layer-post-linear", S4_CONFIG, pre_norm=False, mixing="linear"),
+    _block("s4d-batch-pre-silu-tied", S4D_CONFIG, norm="batch", activation="silu", tied_dropout=True),
+    _block("lssl-batch-post-channels2", replace(LSSL_CONFIG, channels=2), norm="batch", pre_norm=False),
+    _block("s4-none-relu-no-residual", S4_CONFIG, norm="none", activation="relu", residual=False),
+    _block(
+        "lstm-wide-batch-linear-tied",
+        LSTMConfig(hidden_size=5),
+        norm="batch",
+        mixing="linear",
+        tied_dropout=True,
     ),
-    *(_block(f"block-{kind}-linear", layer, mixing="linear") for kind, layer in LAYER_CONFIGS.items()),
-    _block("block-relu-no-residual", S4D_CONFIG, activation="relu", residual=False),
-    _block("block-silu-tied-dropout", S4D_CONFIG, activation="silu", tied_dropout=True),
-    _block("block-channels2", replace(S4_CONFIG, channels=2), activation="none"),
-    _block("block-bidirectional", replace(S4_CONFIG, bidirectional=True), norm="batch"),
+    _block(
+        "transformer-layer-post-plain", TRANSFORMER_CONFIG, pre_norm=False, activation="none", residual=False
+    ),
+    _block("s4-bidirectional-batch", replace(S4_CONFIG, bidirectional=True), norm="batch"),
+    _block("lstm-bidirectional-none-post", LSTMConfig(bidirectional=True), norm="none", pre_norm=False),
 ]
 
 STACKS = [
-    *(_stack(f"stack-{kind}", layer) for kind, layer in LAYER_CONFIGS.items()),
-    _stack("stack-batch-pre", S4_CONFIG, norm="batch"),
-    _stack("stack-batch-post", S4_CONFIG, norm="batch", pre_norm=False),
-    _stack("stack-bidirectional", replace(S4D_CONFIG, bidirectional=True)),
+    _stack("s4", S4_CONFIG),
+    _stack("s4d-batch-pre", S4D_CONFIG, norm="batch"),
+    _stack("lssl-batch-post", LSSL_CONFIG, norm="batch", pre_norm=False),
+    _stack("lstm", LSTM_CONFIG),
+    _stack("transformer", TRANSFORMER_CONFIG),
+    _stack("s4d-bidirectional", replace(S4D_CONFIG, bidirectional=True)),
 ]
 
 MODELS = [
-    *(_model(f"model-s4-{pooling}", S4_CONFIG, pooling) for pooling in ("mean", "last", "none")),
-    *(
-        _model(f"model-tokens-{pooling}", S4D_CONFIG, pooling, tokens=True)
-        for pooling in ("mean", "last", "none")
-    ),
-    _model("model-s4d-batch-mean", S4D_CONFIG, "mean", norm="batch"),
-    _model("model-s4-batch-post-none", S4_CONFIG, "none", norm="batch", pre_norm=False),
-    _model("model-lssl-last", LSSL_CONFIG, "last", mixing="linear"),
-    _model("model-bidirectional-mean", replace(S4_CONFIG, bidirectional=True), "mean", norm="batch"),
-    _model("model-tokens-bidirectional-none", replace(S4D_CONFIG, bidirectional=True), "none", tokens=True),
+    _model("s4-mean", S4_CONFIG, "mean"),
+    _model("s4d-tokens-last", S4D_CONFIG, "last", tokens=True),
+    _model("s4-batch-post-none", S4_CONFIG, "none", norm="batch", pre_norm=False),
+    _model("lssl-linear-last", LSSL_CONFIG, "last", mixing="linear"),
+    _model("lstm-tokens-mean", LSTM_CONFIG, "mean", tokens=True),
+    _model("transformer-tokens-none", TRANSFORMER_CONFIG, "none", tokens=True),
+    _model("s4-bidirectional-batch-mean", replace(S4_CONFIG, bidirectional=True), "mean", norm="batch"),
+    _model("transformer-bidirectional-last", replace(TRANSFORMER_CONFIG, bidirectional=True), "last"),
 ]
 
 CASES = [*LAYERS, *BLOCKS, *STACKS, *MODELS]
