@@ -107,10 +107,6 @@ class _Rows:
         )
         return _Complex(real, imaginary)
 
-    def zero(self) -> _Complex:
-        value = Value(self.builder, ir.Constant(ir.VectorType(self.element, LANES), [0.0] * LANES))
-        return _Complex(value, value)
-
     def store(self, value: _Complex, offset: Any) -> None:
         store_vector(value.real, self.element, self.real, offset)
         store_vector(value.imaginary, self.element, self.imaginary, offset)
@@ -130,21 +126,45 @@ def _offsets(builder: Any, offset: Any, stride: Any, count: int) -> list[Any]:
     ]
 
 
-def forward_butterfly(radix: int, filled: int, twiddled: bool) -> Any:
-    """(re, im, table, offset, stride, place): transform, then twiddle. Rows from `filled` on are zero."""
+def forward_butterfly(radix: int, twiddled: bool) -> Any:
+    """(re, im, table, offset, stride, place): transform, then twiddle."""
 
     def emit(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
         rows = _Rows(builder, element, *arrays[:2])
         offsets = _offsets(builder, integers[0], integers[1], radix)
-        x = [rows.load(o) for o in offsets[:filled]] + [rows.zero()] * (radix - filled)
-        y = _half_empty_dft(x[:filled]) if filled * 2 == radix else _dft(x, -1)
+        y = _dft([rows.load(o) for o in offsets], -1)
         if twiddled:
-            factors = _twiddles(builder, element, arrays[2], integers[2], radix - 1)
-            y = [y[0]] + [value * factor for value, factor in zip(y[1:], factors, strict=True)]
+            y = _twiddled(y, _twiddles(builder, element, arrays[2], integers[2], radix - 1))
         for value, o in zip(y, offsets, strict=True):
             rows.store(value, o)
 
     return instruction(3, 3, emit)
+
+
+def opening_butterfly(radix: int) -> Any:
+    """(re, im, table, scale, offset, stride, place): scale both parts, transform, twiddle.
+
+    The second half of the rows counts as zero. `scale` has eight factors for each part.
+    """
+
+    def emit(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
+        rows = _Rows(builder, element, *arrays[:2])
+        scales = [
+            load_vector(builder, element, arrays[3], ir.Constant(integers[0].type, place))
+            for place in (0, LANES)
+        ]
+        offsets = _offsets(builder, integers[0], integers[1], radix)
+        x = [rows.load(o) for o in offsets[: radix // 2]]
+        x = [_Complex(value.real * scales[0], value.imaginary * scales[1]) for value in x]
+        factors = _twiddles(builder, element, arrays[2], integers[2], radix - 1)
+        for value, o in zip(_twiddled(_half_empty_dft(x), factors), offsets, strict=True):
+            rows.store(value, o)
+
+    return instruction(4, 3, emit)
+
+
+def _twiddled(y: list[_Complex], factors: list[_Complex]) -> list[_Complex]:
+    return [y[0]] + [value * factor for value, factor in zip(y[1:], factors, strict=True)]
 
 
 def _half_empty_dft(x: list[_Complex]) -> list[_Complex]:

@@ -1,8 +1,8 @@
 """Long convolution of features-last signals: pad, transform, filter, transform back and crop, in one pass.
 
 Eight features go through a transform together, one per vector lane, and two sequences of the batch share it
-as real and imaginary part: the kernel is real, so they stay apart. Transforms leave their frequencies in
-scrambled order, in which the filter is as well, so nothing is ever reordered.
+as real and imaginary part (see `paired_signals`): the kernel is real, so they stay apart. Transforms leave
+their frequencies in scrambled order, in which the filter is as well, so nothing is ever reordered.
 
 Axes: B batch, L length, H features. A workspace has `size` rows of eight numbers, for each part.
 """
@@ -24,18 +24,20 @@ from torchs4.ops.cpu.butterflies import (
     filter_butterfly,
     forward_butterfly,
     inverse_butterfly,
+    opening_butterfly,
 )
 from torchs4.ops.cpu.compiling import compiled, torch_threads
+from torchs4.ops.cpu.paired_signals import load_pair, load_same, store_pair
 from torchs4.ops.cpu.vectors import LANES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_forward_3, _forward_4 = forward_butterfly(3, 3, True), forward_butterfly(4, 4, True)
-_forward_5, _forward_8 = forward_butterfly(5, 5, True), forward_butterfly(8, 8, True)
+_forward_3, _forward_4 = forward_butterfly(3, True), forward_butterfly(4, True)
+_forward_5, _forward_8 = forward_butterfly(5, True), forward_butterfly(8, True)
 # The first stage of a padded signal: the second half of its rows is zero.
-_open_4, _open_8 = forward_butterfly(4, 2, True), forward_butterfly(8, 4, True)
-_last_4, _last_8 = forward_butterfly(4, 4, False), forward_butterfly(8, 8, False)
+_open_4, _open_8 = opening_butterfly(4), opening_butterfly(8)
+_last_4, _last_8 = forward_butterfly(4, False), forward_butterfly(8, False)
 _inverse_3, _inverse_4 = inverse_butterfly(3, 3, True), inverse_butterfly(4, 4, True)
 _inverse_5, _inverse_8 = inverse_butterfly(5, 5, True), inverse_butterfly(8, 8, True)
 # The last stage before cropping: only the first half of the rows is wanted.
@@ -124,14 +126,14 @@ def _inverse_stage(re, im, table, begin, first, block, radix):
 
 
 @compiled()
-def _open(re, im, table, size, radix):
-    """The first stage of a signal that fills at most half the rows."""
+def _open(re, im, table, scale, size, radix):
+    """The first stage of a signal that fills at most half the rows, times the factors of its parts."""
     rows = size // radix
     for j in range(rows):
         if radix == 8:
-            _open_8(re, im, table, j * LANES, rows * LANES, 14 * j)
+            _open_8(re, im, table, scale, j * LANES, rows * LANES, 14 * j)
         else:
-            _open_4(re, im, table, j * LANES, rows * LANES, 6 * j)
+            _open_4(re, im, table, scale, j * LANES, rows * LANES, 6 * j)
 
 
 @compiled()
@@ -198,7 +200,7 @@ def _transform_kernel(re, im, size, radices, table, starts, both_ends):
     if both_ends:
         _forward_stage(re, im, table, 0, 0, size, radices[0])
     else:
-        _open(re, im, table, size, radices[0])
+        _open(re, im, table, np.ones(2 * LANES, re.dtype), size, radices[0])
     block = size // radices[0]
     radix = radices[radices.shape[0] - 1]
     inner = _inner_size(radices, block)
@@ -228,51 +230,6 @@ def _load_kernel(re, im, kernel, backward, both_ends, skip, feature, size):
                 re[(size - 1 - t) * LANES + lane] = backward[feature + lane, t] * scale
 
 
-@compiled()
-def _load_signal(target, signal, feature, rows):
-    """One sequence's rows of eight features; what lies beyond is zero, up to `rows`."""
-    length, H = signal.shape
-    if feature + LANES <= H:
-        for t in range(length):
-            for lane in range(LANES):
-                target[t * LANES + lane] = signal[t, feature + lane]
-    else:
-        target[: length * LANES] = 0.0
-        for t in range(length):
-            for lane in range(H - feature):
-                target[t * LANES + lane] = signal[t, feature + lane]
-    target[length * LANES : rows * LANES] = 0.0
-
-
-@compiled()
-def _store_signal(source, signal, feature):
-    length, H = signal.shape
-    if feature + LANES <= H:
-        for t in range(length):
-            for lane in range(LANES):
-                signal[t, feature + lane] = source[t * LANES + lane]
-    else:
-        for t in range(length):
-            for lane in range(H - feature):
-                signal[t, feature + lane] = source[t * LANES + lane]
-
-
-@compiled()
-def _load_pair(re, im, u, b, feature, rows):
-    _load_signal(re, u[b], feature, rows)
-    if b + 1 < u.shape[0]:
-        _load_signal(im, u[b + 1], feature, rows)
-    else:
-        im[: rows * LANES] = 0.0
-
-
-@compiled()
-def _store_pair(re, im, y, b, feature):
-    _store_signal(re, y[b], feature)
-    if b + 1 < y.shape[0]:
-        _store_signal(im, y[b + 1], feature)
-
-
 @compiled(parallel=True)
 def _forward(u, kernel, backward, both_ends, skip, y, size, radices, table, starts, tasks):
     B, _, H = u.shape
@@ -283,13 +240,15 @@ def _forward(u, kernel, backward, both_ends, skip, y, size, radices, table, star
     for task in prange(tasks):
         re, im = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
         fre, fim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
+        scale, back = np.empty(2 * LANES, table.dtype), np.empty(2 * LANES, table.dtype)
         for group in range(task, groups, tasks):
             feature = group * LANES
             _load_kernel(fre, fim, kernel, backward, both_ends, skip, feature, size)
             _transform_kernel(fre, fim, size, radices, table, starts, both_ends)
-            for b in range(0, B, 2):
-                _load_pair(re, im, u, b, feature, size // 2)
-                _open(re, im, table, size, radices[0])
+            b = 0
+            while b < B:
+                count = load_pair(re, im, u, b, feature, size // 2, scale, back)
+                _open(re, im, table, scale, size, radices[0])
                 for first in range(0, size, block):
                     _outer_forward(re, im, radices, table, starts, first, block)
                     for sub in range(first, first + block, inner):
@@ -298,7 +257,8 @@ def _forward(u, kernel, backward, both_ends, skip, y, size, radices, table, star
                         _inner_inverse(re, im, radices, table, starts, sub, inner)
                     _outer_inverse(re, im, radices, table, starts, first, block)
                 _close(re, im, table, size, radices[0])
-                _store_pair(re, im, y, b, feature)
+                store_pair(re, im, y, b, count, feature, back)
+                b += count
 
 
 @compiled(parallel=True)
@@ -328,17 +288,22 @@ def _backward(
         gre, gim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
         fre, fim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
         sre, sim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
+        scale, back = np.empty(2 * LANES, table.dtype), np.empty(2 * LANES, table.dtype)
+        peaks = np.empty(2 * LANES, table.dtype)
         for group in range(task, groups, tasks):
             feature = group * LANES
             _load_kernel(fre, fim, kernel, backward, both_ends, skip, feature, size)
             _transform_kernel(fre, fim, size, radices, table, starts, both_ends)
             sre[:] = 0.0
             sim[:] = 0.0
-            for b in range(0, B, 2):
-                _load_pair(re, im, u, b, feature, size // 2)
-                _load_pair(gre, gim, grad, b, feature, size // 2)
-                _open(re, im, table, size, radices[0])
-                _open(gre, gim, table, size, radices[0])
+            b = 0
+            while b < B:
+                count = load_pair(gre, gim, grad, b, feature, size // 2, scale, back)
+                load_same(re, im, u, b, count, feature, size // 2, peaks)
+                _open(gre, gim, table, scale, size, radices[0])
+                # The signal takes what the gradient gave away: their products, which are summed, keep
+                # their size.
+                _open(re, im, table, back, size, radices[0])
                 for first in range(0, size, block):
                     _outer_forward(re, im, radices, table, starts, first, block)
                     _outer_forward(gre, gim, radices, table, starts, first, block)
@@ -353,7 +318,8 @@ def _backward(
                         _inner_inverse(gre, gim, radices, table, starts, sub, inner)
                     _outer_inverse(gre, gim, radices, table, starts, first, block)
                 _close(gre, gim, table, size, radices[0])
-                _store_pair(gre, gim, u_grad, b, feature)
+                store_pair(gre, gim, u_grad, b, count, feature, back)
+                b += count
             # The sums' inverse transform has the kernel's gradient as its real part.
             for row in range(0, size, radix):
                 if radix == 8:
@@ -365,14 +331,14 @@ def _backward(
                     _inner_inverse(sre, sim, radices, table, starts, sub, inner)
                 _outer_inverse(sre, sim, radices, table, starts, first, block)
             _inverse_stage(sre, sim, table, 0, 0, size, radices[0])
-            scale = sre.dtype.type(1.0 / size)
+            share = sre.dtype.type(1.0 / size)
             for lane in range(min(LANES, H - feature)):
                 for t in range(length):
-                    kernel_grad[feature + lane, t] = sre[t * LANES + lane] * scale
+                    kernel_grad[feature + lane, t] = sre[t * LANES + lane] * share
                 if both_ends:
                     backward_grad[feature + lane, length - 1] = 0.0
                     for t in range(length - 1):
-                        backward_grad[feature + lane, t] = sre[(size - 1 - t) * LANES + lane] * scale
+                        backward_grad[feature + lane, t] = sre[(size - 1 - t) * LANES + lane] * share
 
 
 def long_convolution(
