@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from torch.nn.utils import prune
 
 from torchs4 import S4, S4D, BlockStack, S4Block, S4BlockConfig, S4Config, S4DConfig, ops
 from torchs4.ops import cpu, reference
@@ -240,3 +241,40 @@ def test_a_parametrised_weight_steps_like_a_plain_one(build):
         torch.testing.assert_close(layer.step(x, state)[0], expected)
     assert set(layer.ssm_parameters()) >= {"C"}
     assert ops.get_implementation() == "auto"
+
+
+def assert_steps_like_its_modules(stack):
+    """With gradients on, blocks go module by module."""
+    x, state = torch.randn(2, stack.features), stack.initial_state(2)
+    expected = stack.step(x, state)[0].detach()
+    with torch.no_grad():
+        torch.testing.assert_close(stack.step(x, state)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_every_block_has_its_own_epsilon_and_changes_of_it_are_noticed():
+    torch.manual_seed(0)
+    stack = BlockStack(8, 3, S4BlockConfig(layer=S4Config(state_size=8))).eval()
+    assert_steps_like_its_modules(stack)
+    for block, epsilon in zip(stack.blocks, (1e-5, 0.3, 2.0), strict=True):
+        block.norm.norm.eps = epsilon
+    assert_steps_like_its_modules(stack)
+    stack.blocks[0].norm.norm.eps = 0.5
+    assert_steps_like_its_modules(stack)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+@pytest.mark.parametrize("part", ["norm.norm", "mixing"])
+def test_weights_that_a_hook_computes_are_the_newest(part):
+    torch.manual_seed(0)
+    stack = BlockStack(8, 2, S4BlockConfig(layer=S4Config(state_size=8))).eval()
+    assert_steps_like_its_modules(stack)
+    module = stack.blocks[1].get_submodule(part)
+    prune.random_unstructured(module, "weight", amount=0.5)
+    assert_steps_like_its_modules(stack)
+    module.weight_orig.data.mul_(3)
+    assert_steps_like_its_modules(stack)
+    prune.remove(module, "weight")
+    torch.nn.utils.weight_norm(stack.blocks[0].mixing)
+    assert_steps_like_its_modules(stack)
+    stack.blocks[0].mixing.weight_g.data.mul_(3)
+    assert_steps_like_its_modules(stack)

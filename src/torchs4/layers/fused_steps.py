@@ -48,12 +48,18 @@ class FusedSteps:
         usual = [part for part in parts if part is not None]
         if len(usual) < len(parts):
             return None
-        systems, plain = [], []
+        systems, plain, epsilons = [], [], []
         for norm, layer, mixing in usual:
+            # A hook wants to be called: old-style weight norm and pruning compute the weight in one.
+            if norm._forward_pre_hooks or norm._forward_hooks:
+                return None
+            if mixing._forward_pre_hooks or mixing._forward_hooks:
+                return None
+            epsilons.append(norm.eps)
             systems += layer.system_weights()
             plain += [weight_of(norm, "weight"), weight_of(norm, "bias"), weight_of(layer, "D")]
             plain += [weight_of(mixing, "weight"), weight_of(mixing, "bias")]
-        key = rate, x_t.dtype, x_t.device, ops.get_implementation()
+        key = rate, tuple(epsilons), x_t.dtype, x_t.device, ops.get_implementation()
 
         def build() -> ops.PreparedBlocks | None:
             # Parts that were moved or converted by themselves: PyTorch knows what to do, or what to say.

@@ -49,7 +49,7 @@ class PreparedBlocks:
     def __init__(self, blocks: Sequence[Any]) -> None:
         first = blocks[0]
         self._dtype = dtype = first.mixing_weight.dtype
-        self._epsilon = first.epsilon
+        self._epsilons = np.array([block.epsilon for block in blocks], dtype=np.float64)
         (M, H, N), R = first.C.shape, first.system[1].shape[0]
         self._sizes = H, N, R, M
         # Held as long as their addresses.
@@ -90,7 +90,7 @@ class PreparedBlocks:
         sizes = (max(1, tasks), B, H, N, R, M)
         with torch_threads() if tasks > 1 else nullcontext():
             call = self._steps.together if tasks > 1 else self._steps.alone
-            call(self._weights, places, x.data_ptr(), out.data_ptr(), self._epsilon, *sizes)
+            call(self._weights, places, x.data_ptr(), out.data_ptr(), self._epsilons, *sizes)
         return out, new_states
 
 
@@ -190,7 +190,7 @@ def _steps(dtype: torch.dtype) -> _Steps:
     number = np.float64 if dtype == torch.float64 else np.float32
 
     @compiled()
-    def some(weights, places, x, out, epsilon, first, last, B, H, N, R, M):
+    def some(weights, places, x, out, epsilons, first, last, B, H, N, R, M):
         """The sequences from first to last through all blocks."""
         few = last - first
         x, out = carray(as_pointer(x), (B, H), number), carray(as_pointer(out), (B, H), number)
@@ -214,7 +214,7 @@ def _steps(dtype: torch.dtype) -> _Steps:
             state = carray(as_pointer(places[block]), (B, H, N), number)
             new_state = carray(as_pointer(places[count + block]), (B, H, N), number)
             for s in range(few):
-                _normalise(out[first + s], norm_weight, norm_bias, epsilon, u[s])
+                _normalise(out[first + s], norm_weight, norm_bias, epsilons[block], u[s])
             step_system(a, p, q, b, C, D, u, state[first:last], y, new_state[first:last])
             for s in range(few):
                 for m in range(M):
@@ -229,13 +229,13 @@ def _steps(dtype: torch.dtype) -> _Steps:
                     out[first + s, h] += mixed[s, h] / (1.0 + math.exp(-mixed[s, H + h]))
 
     @compiled()
-    def alone(weights, places, x, out, epsilon, tasks, B, H, N, R, M):
-        some(weights, places, x, out, epsilon, 0, B, B, H, N, R, M)
+    def alone(weights, places, x, out, epsilons, tasks, B, H, N, R, M):
+        some(weights, places, x, out, epsilons, 0, B, B, H, N, R, M)
 
     @compiled(parallel=True)
-    def together(weights, places, x, out, epsilon, tasks, B, H, N, R, M):
+    def together(weights, places, x, out, epsilons, tasks, B, H, N, R, M):
         for task in prange(tasks):
             first, last = task * B // tasks, (task + 1) * B // tasks
-            some(weights, places, x, out, epsilon, first, last, B, H, N, R, M)
+            some(weights, places, x, out, epsilons, first, last, B, H, N, R, M)
 
     return _Steps(alone, together)
