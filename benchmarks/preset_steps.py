@@ -24,7 +24,7 @@ from harness import THREADS, record, show
 from torch.nn import functional as F
 
 from torchs4 import parameter_groups, recipes
-from torchs4.data import Batch, DatasetMissingError, Pathfinder, SpeechCommands, data_folder
+from torchs4.data import DatasetMissingError, Pathfinder, SpeechCommands, data_folder
 from torchs4.description import Batch, InputDescription
 from torchs4.training.provenance import peak_memory_mb
 

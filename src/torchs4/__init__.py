@@ -65,8 +65,8 @@ __all__ = [
     "train",
 ]
 
-# Where public names live. They are imported when they are first used: PyTorch takes seconds, `s4 --help` should not,
-# and training needs packages that layers and models do not.
+# Where public names live. They are imported when they are first used: PyTorch takes seconds, `s4 --help`
+# should not, and training needs packages that layers and models do not.
 _HOMES = {
     "keep_memory": "torchs4.memory",
     "parameter_groups": "torchs4.training.parameter_groups",
@@ -88,7 +88,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if name != "train":
             raise
-        raise ImportError(f'Training needs {error.name}. Install it with: pip install "torchs4[train]"') from error
+        raise ImportError(
+            f'Training needs {error.name}. Install it with: pip install "torchs4[train]"'
+        ) from error
     globals()[name] = value
     return value
 

@@ -1,7 +1,7 @@
-"""Frozen configurations: check their fields, change them by short names, write them as JSON and read them again.
+"""Frozen configurations: check their fields, change them by short names, write and read them as JSON.
 
-A field's metadata may say three things: `option_name`, its name among short options; `choices`, a table of names
-and configuration classes that may stand there; `FROM_DATA`, that data decide it and no person has to.
+A field's metadata may say three things: `option_name`, its name among short options; `choices`, a table of
+names and configuration classes that may stand there; `FROM_DATA`, that data decide it and no person has to.
 """
 
 from __future__ import annotations

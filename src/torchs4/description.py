@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from torchs4.configuration import require_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jaxtyping import Bool, Int, Shaped
     from torch import Tensor
 
 
 class Batch(NamedTuple):
-    """Inputs (B, L, d) of numbers or (B, L) of tokens, what is asked about them, and how much of each is real.
+    """Inputs (B, L, d) of numbers or (B, L) of tokens, what is asked about them, and how much is real.
 
     y: a class (B), values (B, k), or for each position a token (B, L) or values (B, L, k).
     lengths: None when every input is full. With two documents per example, inputs are (B, 2, L) and lengths
@@ -29,6 +31,13 @@ class Batch(NamedTuple):
     lengths: Int[Tensor, "B ..."] | None = None
     asked: Bool[Tensor, "B L"] | None = None
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """The batch with something done to all of its tensors."""
+        lengths = None if self.lengths is None else change(self.lengths)
+        return Batch(
+            change(self.x), change(self.y), lengths, None if self.asked is None else change(self.asked)
+        )
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -40,7 +49,8 @@ class Scaling:
     def __post_init__(self) -> None:
         if len(self.shift) != len(self.scale) or not self.shift:
             raise ValueError(
-                f"A scaling has {len(self.shift)} shifts and {len(self.scale)} scales; it needs one of each per column."
+                f"A scaling has {len(self.shift)} shifts and {len(self.scale)} scales; it needs one of each for "
+                f"every column."
             )
         for value in self.scale:
             if not 0 < value < float("inf"):
@@ -49,7 +59,9 @@ class Scaling:
     def require_columns(self, columns: int) -> None:
         """Refuse to scale another number of columns."""
         if len(self.shift) != columns:
-            raise ValueError(f"A scaling of {len(self.shift)} columns cannot scale {columns}; give one for each.")
+            raise ValueError(
+                f"A scaling of {len(self.shift)} columns cannot scale {columns}; give one for each."
+            )
 
 
 @dataclass(frozen=True)

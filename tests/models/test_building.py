@@ -61,9 +61,11 @@ def test_an_answer_for_each_position_needs_no_pooling() -> None:
 
 
 def test_what_does_not_fit_the_question_is_refused() -> None:
-    with pytest.raises(ValueError, match="one answer for each sequence is asked for: choose 'mean' or 'last'"):
+    with pytest.raises(
+        ValueError, match="one answer for each sequence is asked for: choose 'mean' or 'last'"
+    ):
         build_model(small(pooling="none"), VALUES, OutputDescription(2))
-    with pytest.raises(ValueError, match="sees the future .*Set bidirectional to False"):
+    with pytest.raises(ValueError, match=r"sees the future .*Set bidirectional to False"):
         build_model(small(bidirectional=True), TOKENS, OutputDescription(11, per_position=True, causal=True))
 
 

@@ -15,10 +15,10 @@ from accelerate import Accelerator
 from rich.console import Console
 
 from torchs4 import recipes
+from torchs4.configuration import short_options, with_options
 from torchs4.data import CIFAR10, IMDB, ListOps, Retrieval, SpeechCommands
 from torchs4.data.sequences import SequenceData, Split
 from torchs4.description import Batch, InputDescription
-from torchs4.configuration import short_options, with_options
 from torchs4.tasks import Classification
 from torchs4.training.config import BudgetOptions
 from torchs4.training.display import Display

@@ -1,4 +1,4 @@
-"""Nested configurations as flat options: `--model.layers 4`, wherever inside the model's configuration it belongs."""
+"""Nested configurations as flat options: `--model.layers 4`, wherever in the configuration it belongs."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ def flat_options(config: DataclassInstance, hidden: Collection[str] = ()) -> Any
         if name in hidden:
             continue
         field = option.path[-1]
-        if option.choices is None:
-            kind = get_type_hints(option.owner)[field]
-        else:
-            kind = Literal[tuple(option.choices)]  # type: ignore[valid-type]
-        told = Annotated[kind, tyro.conf.arg(help=documentation(option.owner, field))]
+        kind: Any = get_type_hints(option.owner)[field]
+        if option.choices is not None:
+            kind = Literal.__getitem__(tuple(option.choices))
+        told: Any = Annotated
+        told = told[kind, tyro.conf.arg(help=documentation(option.owner, field))]
         fields.append((name, told, dataclasses.field(default=option.value)))
     return dataclasses.make_dataclass(type(config).__name__, fields, frozen=True)()
 
 
 def changed(config: Any, flat: DataclassInstance) -> Any:
     """The configuration with the values that the flat options have now."""
-    return with_options(config, **{field.name: getattr(flat, field.name) for field in dataclasses.fields(flat)})
+    return with_options(
+        config, **{field.name: getattr(flat, field.name) for field in dataclasses.fields(flat)}
+    )
 
 
 def peek(arguments: list[str], name: str) -> str | None:
-    """The value of an option that decides what the others are, before they are read; None if it is not there."""
+    """The value of an option that decides what the others are, before they are read; None if absent."""
     value = None
     for index, argument in enumerate(arguments):
         if argument == name and index + 1 < len(arguments):

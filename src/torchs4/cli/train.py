@@ -81,7 +81,9 @@ def train(arguments: list[str]) -> int:
     if path is not None:
         return _train_on_own_data(path, rest)
     if arguments[0].startswith("--"):
-        raise ValueError(f"`s4 train` needs the name of an experiment, or --data FILE; it got {arguments[0]} first.")
+        raise ValueError(
+            f"`s4 train` needs the name of an experiment, or --data FILE; it got {arguments[0]} first."
+        )
     name, *rest = arguments
     recipe = recipes.find(name)
     preset = _preset(rest, recipe)

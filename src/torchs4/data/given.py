@@ -21,6 +21,6 @@ class GivenData:
     def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """Nothing on disk could be read."""
         raise ValueError(
-            "This run was trained on data in memory, so the command line cannot find them. In the program that "
-            "trained it, call torchs4.train again with the same data, output and resume=True."
+            "This run was trained on data in memory, so the command line cannot find them. In the program "
+            "that trained it, call torchs4.train again with the same data, output and resume=True."
         )

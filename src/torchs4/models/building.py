@@ -1,4 +1,4 @@
-"""A network for data: its options are a person's choice, its ends are given by what goes in and what is asked."""
+"""A network for data: options are a person's choice, both ends follow from what is given and asked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def build_model(
     model = SequenceModel(fitted)
     if asked.causal and not model.causal:
         raise ValueError(
-            "The model sees the future (bidirectional is True), where it would find the answers: this task asks "
-            "at each position for what comes next. Set bidirectional to False."
+            "The model sees the future (bidirectional is True), where it would find the answers: this task "
+            "asks at each position for what comes next. Set bidirectional to False."
         )
     return model

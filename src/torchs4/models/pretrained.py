@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
@@ -13,12 +13,15 @@ from torch import Tensor, nn
 
 from torchs4.configuration import from_plain, to_plain
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 # Raised when older files stop meaning what they say.
 FORMAT = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 
-Config = TypeVar("Config")
+Config = TypeVar("Config", bound="DataclassInstance")
 
 
 class PretrainedModel(nn.Module, Generic[Config]):

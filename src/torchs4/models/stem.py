@@ -8,7 +8,7 @@ sample is, and a sequence of any length has at least one.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -67,13 +67,13 @@ class Stem(nn.Module):
         """The same filters for signals with another number of samples per second."""
         require_rate(rate)
         stages, total = [], 1
-        for convolution in self.convolutions:
+        for convolution in self._ordered():
             weight, bias, stride = convolution.weight, convolution.bias, convolution.stride[0]
             weight = _resampled(weight, rate)
             wished = stride / rate
             if wished > 1 - _ROUNDING and abs(wished - round(wished)) < _ROUNDING * wished:
                 stride, rate = round(wished), 1.0
-            stages.append(_Stage(weight, bias, stride))
+            stages.append(_Stage(weight, cast("Tensor", bias), stride))
             total *= stride
         return AtRate(stages, total, rate)
 
@@ -96,9 +96,12 @@ class Stem(nn.Module):
         batch = like.shape[0]
         histories = (
             like.new_zeros(batch, convolution.kernel_size[0] - 1, convolution.in_channels)
-            for convolution in self.convolutions
+            for convolution in self._ordered()
         )
         return (*histories, like.new_zeros(batch, dtype=torch.int64))
+
+    def _ordered(self) -> list[nn.Conv1d]:
+        return cast("list[nn.Conv1d]", list(self.convolutions))
 
     def position(self, state: tuple[Tensor, ...]) -> int:
         """How many samples the sequences of a state have had."""
@@ -134,7 +137,13 @@ def _convolve(
 def _fitted(history: Float[Tensor, "B n I"], length: int) -> Float[Tensor, "B length I"]:
     """The last samples, with silence before them where there are not enough."""
     missing = length - history.shape[1]
-    return F.pad(history, (0, 0, missing, 0)) if missing >= 0 else history[:, -length:] if length else history[:, :0]
+    return (
+        F.pad(history, (0, 0, missing, 0))
+        if missing >= 0
+        else history[:, -length:]
+        if length
+        else history[:, :0]
+    )
 
 
 def _resampled(weight: Float[Tensor, "H I k"], rate: float) -> Float[Tensor, "H I n"]:

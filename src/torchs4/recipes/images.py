@@ -27,9 +27,7 @@ def mnist_paper(permutation: PixelOrder) -> TrainingConfig[MNIST]:
     # Table 11 has no row for MNIST; this is its CIFAR-10 row at half the width and a quarter of the epochs.
     return TrainingConfig(
         data=MNIST(permutation=permutation),
-        model=network(
-            layers=6, features=512, norm="layer", pre_norm=False, dropout=0.1, mixing="linear"
-        ),
+        model=network(layers=6, features=512, norm="layer", pre_norm=False, dropout=0.1, mixing="linear"),
         optim=OptimizerOptions(
             lr=0.01, weight_decay=0.01, batch_size=50, schedule="plateau", decay=0.2, patience=20
         ),
@@ -67,14 +65,10 @@ def mnist_cpu(permutation: PixelOrder) -> TrainingConfig[MNIST]:
 
 def cifar_paper(grey: bool) -> TrainingConfig[CIFAR10]:
     if grey:
-        model = network(
-            layers=6, features=512, norm="layer", pre_norm=False, dropout=0.2, mixing="linear"
-        )
+        model = network(layers=6, features=512, norm="layer", pre_norm=False, dropout=0.2, mixing="linear")
         optim = OptimizerOptions(lr=0.004, weight_decay=0.01, batch_size=50, schedule="plateau", patience=20)
     else:
-        model = network(
-            layers=6, features=1024, norm="layer", pre_norm=False, dropout=0.25, mixing="linear"
-        )
+        model = network(layers=6, features=1024, norm="layer", pre_norm=False, dropout=0.25, mixing="linear")
         optim = OptimizerOptions(lr=0.01, weight_decay=0.01, batch_size=50, schedule="plateau", patience=20)
     # The paper augments sCIFAR (D.3.4), not LRA's grey pictures.
     return TrainingConfig(

@@ -19,9 +19,7 @@ def listops_paper() -> TrainingConfig[ListOps]:
 def listops_modern() -> TrainingConfig[ListOps]:
     return TrainingConfig(
         data=ListOps(),
-        model=network(
-            layers=6, features=256, state_size=4, norm="batch", pre_norm=False, bidirectional=True
-        ),
+        model=network(layers=6, features=256, state_size=4, norm="batch", pre_norm=False, bidirectional=True),
         optim=OptimizerOptions(
             lr=0.01, step_size_lr=0.01, weight_decay=0.05, batch_size=32, warmup_steps=12_000
         ),

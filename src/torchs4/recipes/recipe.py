@@ -49,5 +49,5 @@ class Recipe:
 
 
 def network(**options: Any) -> SequenceModelConfig:
-    """A network with these options, wherever inside its configuration they are: `network(layers=4, norm="batch")`."""
+    """A network with these options, wherever they belong: `network(layers=4, norm="batch")`."""
     return with_options(SequenceModelConfig(), **options)

@@ -38,9 +38,7 @@ def raw_cpu() -> TrainingConfig[SpeechCommands]:
 def mfcc_paper() -> TrainingConfig[SpeechCommands]:
     return TrainingConfig(
         data=SpeechCommands(form="mfcc"),
-        model=network(
-            layers=4, features=256, norm="layer", pre_norm=False, dropout=0.2, mixing="linear"
-        ),
+        model=network(layers=4, features=256, norm="layer", pre_norm=False, dropout=0.2, mixing="linear"),
         optim=OptimizerOptions(lr=0.01, weight_decay=0.0, batch_size=100, schedule="plateau", patience=5),
         budget=BudgetOptions(epochs=50),
     )

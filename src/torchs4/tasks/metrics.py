@@ -1,4 +1,4 @@
-"""The numbers that tell how good a model is: what they are called, how they are shown, which way is better."""
+"""Numbers that tell how good a model is: what they are called, how they are shown, which way is better."""
 
 from __future__ import annotations
 

@@ -69,4 +69,4 @@ def move(batch: Batch, device: torch.device) -> Batch:
     """The batch on another device."""
     if device.type == "cpu":
         return batch
-    return type(batch)(*(None if tensor is None else tensor.to(device) for tensor in batch))
+    return batch.map(lambda tensor: tensor.to(device))

@@ -29,7 +29,7 @@ _SHOWN = 8
 
 
 def finish(trainer: Trainer) -> dict[str, Any]:
-    """Measure the best model on the test split, once, if there is one; write summary.json and the pictures."""
+    """Measure the best model on the test split, once; write summary.json and the pictures."""
     folder, data, progress = trainer.folder, trainer.data, trainer.progress
     model = load_best(folder, trainer.display).to(trainer.accelerator.device)
     tested: dict[str, Any] = {}

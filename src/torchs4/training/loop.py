@@ -154,7 +154,9 @@ class Trainer:
     def is_over(self) -> bool:
         """Whether nothing is left to do: the budget is spent, or validation has stopped improving."""
         progress, patience = self.progress, self.config.budget.early_stop
-        has_stalled = patience > 0 and progress.batch == 0 and progress.epoch - progress.best_epoch >= patience
+        has_stalled = (
+            patience > 0 and progress.batch == 0 and progress.epoch - progress.best_epoch >= patience
+        )
         return progress.step >= self.total_steps or has_stalled
 
     def run(self) -> None:
@@ -220,7 +222,7 @@ class Trainer:
         return bool(self.accelerator.reduce(wishes, reduction="sum") > 0)
 
     def _step(self, batch: Batch, rows: Any) -> tuple[list[float], int]:
-        """One step of the optimiser: the task's sums over the whole batch, and how many answers it asked for."""
+        """One step of the optimiser: the task's sums over the batch, and how many answers it asked for."""
         optim, accelerator, task = self.config.optim, self.accelerator, self.task
         factor = self.schedule.factor(self.progress.step)
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
@@ -416,8 +418,9 @@ class _Speed:
 def _cut(batch: Batch, parts: int) -> list[Batch]:
     if parts == 1:
         return [batch]
-    pieces = [None if tensor is None else tensor.chunk(parts) for tensor in batch]
-    count = len(batch.y.chunk(parts))
-    return [
-        type(batch)(*(None if piece is None else piece[index] for piece in pieces)) for index in range(count)
-    ]
+    pieces = len(batch.y.chunk(parts))
+
+    def part(index: int) -> Batch:
+        return batch.map(lambda tensor: tensor.chunk(parts)[index])
+
+    return [part(index) for index in range(pieces)]

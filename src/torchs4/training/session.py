@@ -54,7 +54,7 @@ def train(
     checkpoint_seconds: float = 120.0,
     quiet: bool = False,
 ) -> FinishedRun:
-    """Train a model on data, with validation, progress, checkpoints, curves and a summary, as `s4 train` does.
+    """Train a model with validation, progress, checkpoints, curves and a summary, as `s4 train` does.
 
     model: options of a new one (None takes usual ones), or a model to train further.
     data: `torchs4.data.from_arrays(x, y)`, or options of a dataset such as `torchs4.data.MNIST()`.
@@ -68,8 +68,8 @@ def train(
         raise ValueError("resume is True, but output does not say which run to continue: pass its folder.")
     if model is not None and not isinstance(model, SequenceModelConfig | SequenceModel | PairModel):
         raise ValueError(
-            f"model is a {type(model).__name__}; expected SequenceModelConfig(…), a SequenceModel or a PairModel. "
-            f"A layer of your own goes into a SequenceModel: see docs/your-own-layer.md."
+            f"model is a {type(model).__name__}; expected SequenceModelConfig(…), a SequenceModel or a "
+            f"PairModel. A layer of your own goes into a SequenceModel: see docs/your-own-layer.md."
         )
     config: TrainingConfig[Any] = TrainingConfig(
         data=GivenData(fingerprint(data)) if isinstance(data, SequenceData) else data,
@@ -156,6 +156,6 @@ def _require_same(before: TrainingConfig[Any], now: TrainingConfig[Any], folder:
         then, new = getattr(before, name), getattr(now, name)
         if then != new:
             raise ValueError(
-                f"{folder.path} was begun with other arguments: {name} was {then}, now it is {new}. Continue it as "
-                f"it was begun, or choose another output."
+                f"{folder.path} was begun with other arguments: {name} was {then}, now it is {new}. Continue it "
+                f"as it was begun, or choose another output."
             )
