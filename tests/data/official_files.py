@@ -244,6 +244,16 @@ def write_series(folder: Path) -> Path:
     return path
 
 
+def write_text(folder: Path) -> Path:
+    """A folder of somebody's own texts, of random letters."""
+    letters = np.random.default_rng(5).choice(list("abcdefgh ,é\n"), (2, 300))
+    place = folder / "texts"
+    place.mkdir(parents=True)
+    for name, text in zip(("a.txt", "b.txt"), letters, strict=True):
+        (place / name).write_bytes("".join(text).encode())
+    return place
+
+
 def write_wikitext(folder: Path, texts: Mapping[str, str] = WIKITEXT) -> Path:
     place = folder / "wikitext-2"
     place.mkdir(parents=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,9 +21,12 @@ from official_files import (
     write_recordings,
     write_reviews,
     write_series,
+    write_text,
+    write_wikitext,
 )
 
 from torchs4 import data as datasets
+from torchs4.configuration import from_plain, to_plain
 from torchs4.data.sequences import DataConfig, SequenceData, Split
 from torchs4.tasks import Regression
 
@@ -84,6 +88,11 @@ CASES = {
     ),
     "speech-commands": Case(datasets.SpeechCommands(split="official"), write_recordings, reports=True),
     "speech-commands-mfcc": Case(datasets.SpeechCommands(form="mfcc"), write_recordings, reports=True),
+    "text": Case(datasets.TextFile("texts", length=20, min_count=2), write_text, reports=True),
+    "text-one-file": Case(
+        datasets.TextFile("texts/b.txt", 7, 1, validation_fraction=0.2), write_text, reports=True
+    ),
+    "wikitext-2": Case(datasets.WikiText2(length=16, min_count=2), write_wikitext, reports=True),
 }
 SPLITS = ("train", "validation", "test")
 
@@ -271,6 +280,12 @@ def test_configuration_is_frozen_and_its_repr_rebuilds_it(name: str) -> None:
     rebuilt = eval(repr(config), {type(config).__name__: type(config)})
     assert rebuilt == config
     assert hash(rebuilt) == hash(config)
+
+
+@every_case
+def test_configuration_comes_back_from_json(name: str) -> None:
+    config: Any = CASES[name].config
+    assert from_plain(type(config), json.loads(json.dumps(to_plain(config))), "file") == config
 
 
 @every_config

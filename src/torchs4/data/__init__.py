@@ -16,7 +16,9 @@ from torchs4.data.retrieval import Retrieval
 from torchs4.data.sequences import DataConfig, SequenceData, Split
 from torchs4.data.series import SeriesFile
 from torchs4.data.speech_commands import SpeechCommands
+from torchs4.data.text import TextFile
 from torchs4.data.torch_datasets import from_dataset
+from torchs4.data.wikitext import WikiText2
 from torchs4.description import Batch, InputDescription
 
 # Every dataset's options; files name them by their class.
@@ -32,6 +34,8 @@ CONFIGS = (
     Retrieval,
     SeriesFile,
     SpeechCommands,
+    TextFile,
+    WikiText2,
 )
 
 __all__ = [
@@ -55,6 +59,8 @@ __all__ = [
     "SeriesFile",
     "SpeechCommands",
     "Split",
+    "TextFile",
+    "WikiText2",
     "data_folder",
     "fingerprint",
     "from_arrays",

@@ -204,6 +204,23 @@ SOURCES = (
         size_mb=25,
     ),
     Source(
+        name="wikitext-2",
+        title="WikiText-2: articles of Wikipedia",
+        licence="CC BY-SA 3.0",
+        files=(
+            RemoteFile(
+                # The server of the dataset's author: that of the publication is gone.
+                "https://wikitext.smerity.com/wikitext-2-v1.zip",
+                "",
+                archive=True,
+                sha256="92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+            ),
+        ),
+        markers=tuple(f"wikitext-2/wiki.{part}.tokens" for part in ("train", "valid", "test")),
+        contents=("wikitext-2",),
+        size_mb=4,
+    ),
+    Source(
         name="lra",
         title="Long Range Arena: the release with ListOps, Retrieval and Pathfinder",
         licence="none stated for the data (Tay et al. 2021)",

@@ -1,4 +1,4 @@
-"""Texts as numbers of their characters, which IMDB and Retrieval share."""
+"""Texts as numbers of their characters."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 # 0 is padding. Characters of the vocabulary follow, in the order of their code points.
 UNKNOWN, END_OF_TEXT = 1, 2
 FIRST_CHARACTER = 3
+_MARKS = ("<padding>", "<unknown>", "<end of text>")
 _CODE_POINTS = 0x110000
 
 
@@ -33,6 +34,11 @@ def character_numbers(vocabulary: NDArray[np.int64]) -> NDArray[Any]:
     table = np.full(_CODE_POINTS, UNKNOWN, np.min_scalar_type(FIRST_CHARACTER + len(vocabulary)))
     table[vocabulary] = numbers
     return table
+
+
+def token_names(vocabulary: NDArray[np.int64]) -> tuple[str, ...]:
+    """What each number stands for: a mark, whose name is longer than a character, or a character."""
+    return (*_MARKS, *map(chr, vocabulary.tolist()))
 
 
 def encode_texts(texts: Sequence[str], table: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
