@@ -24,6 +24,7 @@ from official_files import (
     write_text,
     write_wikitext,
 )
+from own_files import write_own_lines, write_own_recordings, write_own_table, write_own_tokens
 
 from torchs4 import data as datasets
 from torchs4.configuration import from_plain, to_plain
@@ -86,6 +87,18 @@ CASES = {
         write_series,
         reports=True,
     ),
+    "own-texts": Case(datasets.SequenceFiles("texts.jsonl", test_fraction=0.2), write_own_lines),
+    "own-tokens": Case(
+        datasets.SequenceFiles("tokens.npz", tokens=True, test_fraction=0.2), write_own_tokens
+    ),
+    "own-table": Case(
+        datasets.SequenceFiles("table.csv", id="who", time="when", test_fraction=0.2),
+        write_own_table,
+        reports=True,
+    ),
+    "own-recordings": Case(
+        datasets.SequenceFiles("recordings", test_fraction=0.2), write_own_recordings, reports=True
+    ),
     "speech-commands": Case(datasets.SpeechCommands(split="official"), write_recordings, reports=True),
     "speech-commands-mfcc": Case(datasets.SpeechCommands(form="mfcc"), write_recordings, reports=True),
     "text": Case(datasets.TextFile("texts", length=20, min_count=2), write_text, reports=True),
@@ -128,9 +141,10 @@ def assert_same(some: Batch, others: Batch) -> None:
 
 def contents(split: Split, kind: str) -> set[Any]:
     """Each example's inputs, without padding, which depends on the other examples of a batch."""
-    x = split.batch(np.arange(len(split))).x
+    x, _, lengths, _ = split.batch(np.arange(len(split)))
     if kind == "values":
-        return {example.numpy().tobytes() for example in x}
+        ends = [None] * len(x) if lengths is None else lengths.tolist()
+        return {example[:end].numpy().tobytes() for example, end in zip(x, ends, strict=True)}
     documents = x.view(len(x), -1, x.shape[-1])
     return {tuple(tuple(text[text > 0].tolist()) for text in example) for example in documents}
 
@@ -192,7 +206,9 @@ def test_batches_are_what_the_description_says(load: Any, name: str, split: str,
     count = len(batch.x)
     leading = (count, described.documents) if described.documents > 1 else (count,)
     if described.kind == "values":
-        assert batch.x.shape == (*leading, described.length, described.size)
+        positions = batch.x.shape[-2]
+        assert batch.x.shape == (*leading, positions, described.size)
+        assert positions == described.length if batch.lengths is None else positions <= described.length
         assert batch.x.dtype == torch.float32
         assert batch.x.isfinite().all()
     else:

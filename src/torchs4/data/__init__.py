@@ -3,6 +3,7 @@
 from torchs4.data.cifar import CIFAR10
 from torchs4.data.digits import BundledDigits, Digits, LabeledDigits, load_digits
 from torchs4.data.ett import ETT
+from torchs4.data.files import SequenceFiles
 from torchs4.data.fingerprint import fingerprint
 from torchs4.data.given import GivenData
 from torchs4.data.idx import read_idx
@@ -36,6 +37,7 @@ CONFIGS = (
     SpeechCommands,
     TextFile,
     WikiText2,
+    SequenceFiles,
 )
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "Pathfinder",
     "Retrieval",
     "SequenceData",
+    "SequenceFiles",
     "SeriesFile",
     "SpeechCommands",
     "Split",

@@ -6,6 +6,7 @@ Axes: n examples, L positions, k values.
 from __future__ import annotations
 
 import numbers
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -179,9 +180,9 @@ def _number_classes(
 ) -> tuple[tuple[str, ...], dict[str, int]]:
     """Names of classes, and the number of the class that each label, as it is written, stands for."""
     names = tuple(map(str, labels if classes is None else classes))
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"Two classes are written {name!r}; give each a name of its own.")
+    if len(set(names)) < len(names):
+        name, _ = Counter(names).most_common(1)[0]
+        raise ValueError(f"Two classes are written {name!r}; give each a name of its own.")
     numbers_of = {name: number for number, name in enumerate(names)}
     if classes is None or any(isinstance(label, str) for label in labels):
         return names, numbers_of

@@ -1,0 +1,64 @@
+"""Which part of a file means what, as far as a person has said so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from torchs4.data.answers import TaskName
+
+_USUAL_LABELS = ("label", "class", "target", "y")
+# Names in an error before it says how many more there are.
+_NAMES_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names of columns, keys or arrays; an empty one is to be found by itself."""
+
+    task: TaskName = "classification"
+    label: str = ""
+    id: str = ""
+    time: str = ""
+    values: tuple[str, ...] = ()
+    sample_rate: float | None = None
+
+    def refuse(self, path: Path, *fields: str) -> None:
+        """Refuse what means nothing for this format, instead of passing over it."""
+        for field in fields:
+            if getattr(self, field):
+                raise ValueError(
+                    f"{field} is {getattr(self, field)!r}, which means nothing for {path}: leave it out."
+                )
+
+    def find_label(self, names: Sequence[str], source: str) -> str:
+        """The name of what is to be learned."""
+        if self.label:
+            require_names([self.label], names, source, "label")
+            return self.label
+        if "label" in names:
+            return "label"
+        usual = [name for name in _USUAL_LABELS if name in names]
+        if len(usual) == 1:
+            return usual[0]
+        problem = f"both {' and '.join(map(repr, usual))}" if usual else "no column 'label'"
+        raise ValueError(
+            f"{source} has {problem}: say by label=… which one to learn. There are {listed(names)}."
+        )
+
+
+def require_names(wanted: Iterable[str], names: Sequence[str], source: str, field: str) -> None:
+    """Refuse a name that is not there."""
+    for name in wanted:
+        if name not in names:
+            raise ValueError(f"{source} has no {name!r}, which {field} asks for. There are {listed(names)}.")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as an error shows them; of thousands, the first ones."""
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(map(repr, names[:_NAMES_SHOWN])) + (f" and {more:,} more" if more > 0 else "")
