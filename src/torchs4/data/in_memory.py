@@ -148,13 +148,14 @@ def assemble(given: Examples, wishes: Wishes, progress: Progress | None = None) 
             raise ValueError("Some examples are texts and others are numbers; all must be of one kind.")
         names = () if stored[0].is_tokens else given.channels
         size = _size(stored, wishes.vocabulary_size)
+    sample_rate = wishes.sample_rate or given.sample_rate
     moments = _survey(stored, parts, members, names, progress)
     return SequenceData(
         InputDescription(
             "tokens" if stored[0].is_tokens else "values",
             size,
             max(part.longest for part in stored),
-            sample_rate=wishes.sample_rate or given.sample_rate,
+            sample_rate=sample_rate if sample_rate is None else float(sample_rate),
             scaling=moments.scaling() if moments is not None and wishes.normalize else None,
             names=names,
         ),
