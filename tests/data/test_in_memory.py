@@ -475,6 +475,8 @@ class TestBadData:
             ),
             (numbers(4, 9), labels(4), {"lengths": [1, 2]}, "lengths has shape"),
             (unequal(4), labels(4), {"lengths": [1, 2, 3, 4]}, "lengths belong to an array"),
+            (np.ma.masked_greater(numbers(4, 9), 0), labels(4), {}, "Some values are masked"),
+            (numbers(4, 9), numbers(4, 0), {}, r"y has shape \(4, 0\); regression needs"),
             (
                 numbers(4, 9),
                 ["a", "b"] * 2,

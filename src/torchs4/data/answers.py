@@ -217,7 +217,7 @@ def _read_values(y: NDArray[Any] | list[Any], examples: Examples) -> Answers:
     values = _require_values(y, examples)
     if values.ndim == 1:
         values = values[:, None]
-    if values.ndim != 2:
+    if values.ndim != 2 or not values.shape[1]:
         raise ValueError(
             f"y has shape {values.shape}; regression needs (examples,) or (examples, values). Values for "
             f'each position need task="position-regression".'

@@ -52,6 +52,11 @@ def as_plain(values: Any) -> Any:
         values = values.detach().cpu()
         # NumPy knows no bfloat16.
         values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    elif np.ma.is_masked(values):
+        raise ValueError(
+            "Some values are masked. Leave their examples out, or fill them, values.filled(…), with a number "
+            "that means what the gap means."
+        )
     elif hasattr(values, "__array__"):
         # asarray would lose that a map is one, and asanyarray keeps matrices as they are.
         values = values if isinstance(values, np.memmap) else np.asarray(values)
