@@ -43,7 +43,7 @@ def test_one_call_equals_module_by_module(layer, features, batch, dtype):
     with torch.no_grad():
         assert prepare(block, x) is not None
         y, new_state = block.step(x, state)
-        middle, expected_state = block.layer.step(block.norm.step(x), state)
+        middle, expected_state = block.layer.step(block.norm(x), state)
         expected = block._finish(x, middle)
     assert y.dtype == dtype
     assert (y - expected).abs().max() <= TOLERANCE[dtype] * (1 + expected.abs().max())
@@ -89,7 +89,7 @@ def test_a_stack_steps_like_its_blocks(implementation):
     finally:
         ops.set_implementation(before)
     torch.testing.assert_close(
-        [y, *new_states], [stack.norm.step(expected).detach(), *expected_states], rtol=1e-10, atol=1e-10
+        [y, *new_states], [stack.norm(expected).detach(), *expected_states], rtol=1e-10, atol=1e-10
     )
 
 
@@ -168,7 +168,7 @@ def test_another_module_in_the_place_of_ours_is_used():
         other = Doubled(4, 8)
         other.load_state_dict(block.mixing.state_dict())
         block.mixing = other
-        middle, _ = block.layer.step(block.norm.step(x), state)
+        middle, _ = block.layer.step(block.norm(x), state)
         expected = block._finish(x, middle)
         assert not torch.allclose(expected, before)
         torch.testing.assert_close(block.step(x, state)[0], expected)
@@ -180,7 +180,7 @@ def test_a_mixing_without_bias_steps_too(mode):
     block.mixing = torch.nn.Linear(4, 8, bias=False)
     with mode():
         y = block.step(x, state)[0]
-        middle, _ = block.layer.step(block.norm.step(x), state)
+        middle, _ = block.layer.step(block.norm(x), state)
         expected = x + torch.nn.functional.glu(block.mixing(torch.nn.functional.gelu(middle)))
     torch.testing.assert_close(y, expected)
 

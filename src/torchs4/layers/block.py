@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torchs4 import ops
 from torchs4.configuration import merge_options, require_choice, require_probability
 from torchs4.layers.fused_steps import FusedSteps, StepParts
+from torchs4.layers.hooks import are_untouched, is_plain, run_hooked
 from torchs4.layers.inputs import position_mask, require_sequence, require_vector
-from torchs4.layers.modal_layer import ModalLayer
-from torchs4.layers.norms import NORM_KINDS, NormKind, build_norm
+from torchs4.layers.norms import NORM_KINDS, NormKind, SequenceLayerNorm, build_norm, normalise
 from torchs4.layers.registry import LAYERS, LayerConfig
-from torchs4.layers.s4 import S4Config
+from torchs4.layers.s4 import S4, S4Config
+from torchs4.layers.s4d import S4D
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -120,18 +121,16 @@ class S4Block(nn.Module):
         """The whole sequence at once."""
         require_sequence(x, self.features)
         mask = position_mask(x, lengths, mask)
-        y = self.norm(x, mask) if self.config.pre_norm else x
+        y = normalise(self.norm, x, mask) if self.config.pre_norm else x
         y = self._finish(x, self.layer(y, mask=mask, rate=rate))
-        return y if self.config.pre_norm else self.norm(y, mask)
+        return y if self.config.pre_norm else normalise(self.norm, y, mask)
 
     def prefill(
         self, x: Float[Tensor, "B L H"], state: Any = None, rate: float = 1.0
     ) -> tuple[Float[Tensor, "B L H"], Any]:
         """A chunk of the sequence: its outputs and the state after it."""
         require_sequence(x, self.features)
-        y, state = self.layer.prefill(self.norm(x) if self.config.pre_norm else x, state, rate)
-        y = self._finish(x, y)
-        return (y if self.config.pre_norm else self.norm(y)), state
+        return self._stream(self.layer.prefill, x, state, rate)
 
     def step(
         self, x_t: Float[Tensor, "B H"], state: Any, rate: float = 1.0
@@ -143,9 +142,7 @@ class S4Block(nn.Module):
             self.layer.require_own_state(state, x_t.shape[0])
             y, (state,) = prepared.step(x_t, [state])
             return y, state
-        y, state = self.layer.step(self.norm.step(x_t) if self.config.pre_norm else x_t, state, rate)
-        y = self._finish(x_t, y)
-        return (y if self.config.pre_norm else self.norm.step(y)), state
+        return self._stream(self.layer.step, x_t, state, rate)
 
     def initial_state(self, batch_size: int) -> Any:
         """The state before the first position."""
@@ -158,28 +155,43 @@ class S4Block(nn.Module):
 
     def step_parts(self) -> StepParts | None:
         """What a usual block that only predicts steps through; None for others."""
-        config = self.config
-        if not self._is_usual or (config.dropout and self.training):
+        if not self._is_usual:
             return None
+        # Every step asks, and attributes of modules are slow.
         modules: dict[str, Any] = self._modules
-        norm, layer, mixing = modules["norm"].norm, modules["layer"], modules["mixing"]
-        # Somebody may have put another module in the place of one of ours.
-        ours = type(norm) is nn.LayerNorm and type(mixing) is nn.Linear and isinstance(layer, ModalLayer)
-        has_biases = ours and norm.bias is not None and mixing.bias is not None
-        return StepParts(norm, layer, mixing) if has_biases else None
+        outer, layer, dropout, mixing = (modules[name] for name in ("norm", "layer", "dropout", "mixing"))
+        if type(outer) is not SequenceLayerNorm or type(layer) not in (S4, S4D):
+            return None
+        norm: Any = outer._modules["norm"]
+        if type(self) is not S4Block or type(norm) is not nn.LayerNorm or type(mixing) is not nn.Linear:
+            return None
+        if type(dropout) is not SequenceDropout or dropout.is_awake:
+            return None
+        if norm._parameters.get("bias") is None or mixing._parameters.get("bias") is None:
+            return None
+        untouched = are_untouched(self, outer, norm, layer, dropout, mixing)
+        return StepParts(norm, layer, mixing) if untouched else None
+
+    def _stream(
+        self, verb: Callable[[Any, Any, float], tuple[Any, Any]], x: Tensor, state: Any, rate: float
+    ) -> tuple[Tensor, Any]:
+        """A chunk or one position, by the layer's verb for it."""
+        y = normalise(self.norm, x) if self.config.pre_norm else x
+        y, state = run_hooked(self.layer, verb, y, state, rate)
+        y = self._finish(x, y)
+        return (y if self.config.pre_norm else normalise(self.norm, y)), state
 
     def _finish(self, x: Tensor, y: Tensor) -> Tensor:
         """Everything after the layer that treats positions one by one."""
-        y = self.dropout(ACTIVATIONS[self.config.activation](y))
-        config, dropout = self.config, self.dropout
-        fuses = config.mixing == "glu" and config.residual and x.ndim == 3
-        if fuses and (dropout.tied or not dropout.is_awake):
+        config, dropout, mixing = self.config, self.dropout, self.mixing
+        y = dropout(ACTIVATIONS[config.activation](y))
+        are_ours = is_plain(mixing, nn.Linear) and is_plain(dropout, SequenceDropout)
+        is_usual = config.mixing == "glu" and config.residual and x.ndim == 3
+        if are_ours and is_usual and mixing.bias is not None and (dropout.tied or not dropout.is_awake):
             # At most a factor comes between the gates and the residual: one pass does it all.
-            mixed = F.linear(y, self.mixing.weight)
-            return ops.gated_residual(
-                mixed, self.mixing.bias, x, dropout.scales(x) if dropout.is_awake else None
-            )
-        y = self.mixing(y)
+            scales = dropout.scales(x) if dropout.is_awake else None
+            return ops.gated_residual(F.linear(y, mixing.weight), mixing.bias, x, scales)
+        y = mixing(y)
         if config.mixing == "glu":
             y = F.glu(y, dim=-1)
         y = dropout(y)

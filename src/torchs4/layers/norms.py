@@ -1,4 +1,4 @@
-"""Normalisation of sequences (B, L, H) that knows about padding and about single steps."""
+"""Normalisation of sequences (B, L, H), or of one position (B, H), that knows about padding."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchs4 import ops
+from torchs4.layers.hooks import is_plain
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -17,17 +18,17 @@ NormKind = Literal["layer", "batch", "none"]
 NORM_KINDS: tuple[str, ...] = get_args(NormKind)
 
 
+# Somebody may have put one of these in the place of ours: they treat every position by itself.
+_POSITIONWISE = (nn.LayerNorm, nn.RMSNorm, nn.Identity)
+
+
 class SequenceNorm(nn.Module):
     """The base: nothing is normalised."""
 
     def forward(
-        self, x: Float[Tensor, "B L H"], mask: Bool[Tensor, "B L"] | None = None
-    ) -> Float[Tensor, "B L H"]:
-        """Normalise whole sequences or chunks."""
-        return x
-
-    def step(self, x: Float[Tensor, "B H"]) -> Float[Tensor, "B H"]:
-        """Normalise one position."""
+        self, x: Float[Tensor, "B *L H"], mask: Bool[Tensor, "B L"] | None = None
+    ) -> Float[Tensor, "B *L H"]:
+        """Normalise whole sequences or chunks, or one position."""
         return x
 
 
@@ -39,9 +40,6 @@ class SequenceLayerNorm(SequenceNorm):
         self.norm = nn.LayerNorm(features)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.norm(x)
-
-    def step(self, x: Tensor) -> Tensor:
         return self.norm(x)
 
 
@@ -56,15 +54,14 @@ class SequenceBatchNorm(SequenceNorm):
         self.norm = nn.BatchNorm1d(features)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        if mask is None or not self.training:
-            return self.norm(x.flatten(0, 1)).view_as(x)
-        return self._without_padding(x, mask)
-
-    def step(self, x: Tensor) -> Tensor:
         norm = self.norm
-        return F.batch_norm(
-            x, norm.running_mean, norm.running_var, norm.weight, norm.bias, training=False, eps=norm.eps
-        )
+        if norm.training and x.ndim == 2:
+            return F.batch_norm(
+                x, norm.running_mean, norm.running_var, norm.weight, norm.bias, training=False, eps=norm.eps
+            )
+        if mask is None or not norm.training:
+            return norm(x.flatten(0, -2)).view_as(x)
+        return self._without_padding(x, mask)
 
     def _without_padding(self, x: Tensor, mask: Tensor) -> Tensor:
         norm, count = self.norm, mask.sum()
@@ -74,14 +71,31 @@ class SequenceBatchNorm(SequenceNorm):
                 f"{int(count)} positions of the batch are not padding: their variance is not defined. "
                 f"Batch norm needs at least two to train on; check lengths or mask, or use norm='layer'."
             )
-        y, mean, variance = ops.masked_batch_norm(x, mask, norm.weight, norm.bias, norm.eps)
+        if not (
+            is_plain(norm, nn.BatchNorm1d) and norm.affine and norm.momentum and norm.running_mean is not None
+        ):
+            y = torch.zeros_like(x)
+            y[mask] = norm(x[mask]).to(y.dtype)
+            return y
+        # Statistics in half precision would be too coarse.
+        dtype = torch.promote_types(norm.weight.dtype, torch.float32)
+        y, mean, variance = ops.masked_batch_norm(
+            x, mask, norm.weight.to(dtype), norm.bias.to(dtype), norm.eps
+        )
         running = cast("tuple[Tensor, Tensor, Tensor]", tuple(norm.buffers()))
-        momentum = cast("float", norm.momentum)
         with torch.no_grad():
-            running[0].lerp_(mean, momentum)
-            running[1].lerp_(variance * count / (count - 1), momentum)
+            running[0].lerp_(mean.to(running[0].dtype), norm.momentum)
+            running[1].lerp_((variance * count / (count - 1)).to(running[1].dtype), norm.momentum)
             running[2].add_(1)
         return y
+
+
+def normalise(
+    norm: nn.Module, x: Float[Tensor, "B *L H"], mask: Bool[Tensor, "B L"] | None = None
+) -> Float[Tensor, "B *L H"]:
+    """What a norm makes of x; those of PyTorch that need no mask are not given one."""
+    y: Tensor = norm(x) if mask is None or isinstance(norm, _POSITIONWISE) else norm(x, mask)
+    return y
 
 
 def build_norm(kind: NormKind, features: int) -> SequenceNorm:

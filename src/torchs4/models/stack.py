@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torchs4.configuration import require_at_least
 from torchs4.layers.block import S4Block, S4BlockConfig
 from torchs4.layers.fused_steps import FusedSteps
+from torchs4.layers.hooks import run_hooked
 from torchs4.layers.inputs import position_mask, require_sequence, require_vector
-from torchs4.layers.norms import build_norm
+from torchs4.layers.norms import build_norm, normalise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +43,7 @@ class BlockStack(nn.Module):
         mask = position_mask(x, lengths, mask)
         for block in self._ordered_blocks():
             x = block(x, mask=mask, rate=rate)
-        return self.norm(x, mask)
+        return normalise(self.norm, x, mask)
 
     def prefill(
         self, x: Float[Tensor, "B L H"], state: tuple[Any, ...] | None = None, rate: float = 1.0
@@ -52,9 +53,9 @@ class BlockStack(nn.Module):
         old_states = self.initial_state(x.shape[0]) if state is None else self._checked_state(state)
         new_states = []
         for block, old in zip(self._ordered_blocks(), old_states, strict=True):
-            x, new = block.prefill(x, old, rate)
+            x, new = run_hooked(block, block.prefill, x, old, rate)
             new_states.append(new)
-        return self.norm(x), tuple(new_states)
+        return normalise(self.norm, x), tuple(new_states)
 
     def step(
         self, x_t: Float[Tensor, "B H"], state: tuple[Any, ...], rate: float = 1.0
@@ -62,17 +63,19 @@ class BlockStack(nn.Module):
         """One position: its output and the next state."""
         require_vector(x_t, self.features)
         old_states, blocks = self._checked_state(state), self._ordered_blocks()
-        prepared = self._fused_steps.prepare([block.step_parts() for block in blocks], x_t, rate)
+        # Somebody may have put another module in the place of a block.
+        parts = [block.step_parts() if isinstance(block, S4Block) else None for block in blocks]
+        prepared = self._fused_steps.prepare(parts, x_t, rate)
         if prepared is not None:
             for block, old in zip(blocks, old_states, strict=True):
                 block.layer.require_own_state(old, x_t.shape[0])
             y, states = prepared.step(x_t, old_states)
-            return self.norm.step(y), tuple(states)
+            return normalise(self.norm, y), tuple(states)
         new_states = []
         for block, old in zip(blocks, old_states, strict=True):
-            x_t, new = block.step(x_t, old, rate)
+            x_t, new = run_hooked(block, block.step, x_t, old, rate)
             new_states.append(new)
-        return self.norm.step(x_t), tuple(new_states)
+        return normalise(self.norm, x_t), tuple(new_states)
 
     @property
     def causal(self) -> bool:
