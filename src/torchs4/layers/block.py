@@ -14,6 +14,7 @@ from torchs4.layers.fused_steps import FusedSteps, StepParts
 from torchs4.layers.hooks import are_untouched, is_plain, run_hooked
 from torchs4.layers.inputs import position_mask, require_sequence, require_vector
 from torchs4.layers.norms import NORM_KINDS, NormKind, SequenceLayerNorm, build_norm, normalise
+from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import LAYERS, LayerConfig
 from torchs4.layers.s4 import S4, S4Config
 from torchs4.layers.s4d import S4D
@@ -21,6 +22,7 @@ from torchs4.layers.s4d import S4D
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import torch
     from jaxtyping import Bool, Float, Int
 
 Activation = Literal["gelu", "relu", "silu", "none"]
@@ -98,18 +100,27 @@ class S4Block(nn.Module):
     `S4Block(256, layer=S4Config(state_size=64), norm="batch")`, with S4BlockConfig's fields as options.
     """
 
-    def __init__(self, features: int, config: S4BlockConfig | None = None, **options: Any) -> None:
-        super().__init__()
-        self.config = config = merge_options(S4BlockConfig, config, options)
-        self.features = features
-        self.layer = config.layer.build(features)
-        self.norm = build_norm(config.norm, features)
-        self.dropout = SequenceDropout(config.dropout, config.tied_dropout)
-        widening = 2 if config.mixing == "glu" else 1
-        self.mixing = nn.Linear(self.layer.output_features, widening * features)
-        kind = config.norm, config.pre_norm, config.activation, config.mixing, config.residual
-        self._is_usual = kind == ("layer", True, "gelu", "glu", True)
-        self._fused_steps = FusedSteps()
+    def __init__(
+        self,
+        features: int,
+        config: S4BlockConfig | None = None,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None:
+        with drawn_on_cpu(self, device, dtype):
+            super().__init__()
+            self.config = config = merge_options(S4BlockConfig, config, options)
+            self.features = features
+            self.layer = config.layer.build(features)
+            self.norm = build_norm(config.norm, features)
+            self.dropout = SequenceDropout(config.dropout, config.tied_dropout)
+            widening = 2 if config.mixing == "glu" else 1
+            self.mixing = nn.Linear(self.layer.output_features, widening * features)
+            kind = config.norm, config.pre_norm, config.activation, config.mixing, config.residual
+            self._is_usual = kind == ("layer", True, "gelu", "glu", True)
+            self._fused_steps = FusedSteps()
 
     def forward(
         self,

@@ -11,6 +11,7 @@ from torch import Tensor
 from torchs4 import hippo, ops, ssm
 from torchs4.configuration import merge_options, require_choice
 from torchs4.layers.modal_layer import real_parameter
+from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import register_layer
 from torchs4.layers.ssm_layer import SSMConfig, SSMLayer
 
@@ -45,17 +46,26 @@ class LSSL(SSMLayer):
 
     _system_names = ("A", "B", "C", "log_step_size")
 
-    def __init__(self, features: int, config: LSSLConfig | None = None, **options: Any) -> None:
-        config = merge_options(LSSLConfig, config, options)
-        super().__init__(features, config)
-        self.config = config
-        copies = features if config.per_feature else 1
-        A, B = hippo.dense_start(config.start, config.state_size)
-        self.A = real_parameter(A.repeat(copies, 1, 1), config.train_state_matrix)
-        self.B = real_parameter(B.repeat(copies, 1), config.train_input_matrix)
-        # Divided by √N: the states of an orthonormal basis are all read at once.
-        C = torch.randn(config.output_rows, features, config.state_size)
-        self.C = real_parameter(C / config.state_size**0.5, True)
+    def __init__(
+        self,
+        features: int,
+        config: LSSLConfig | None = None,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None:
+        with drawn_on_cpu(self, device, dtype):
+            config = merge_options(LSSLConfig, config, options)
+            super().__init__(features, config)
+            self.config = config
+            copies = features if config.per_feature else 1
+            A, B = hippo.dense_start(config.start, config.state_size)
+            self.A = real_parameter(A.repeat(copies, 1, 1), config.train_state_matrix)
+            self.B = real_parameter(B.repeat(copies, 1), config.train_input_matrix)
+            # Divided by √N: the states of an orthonormal basis are all read at once.
+            C = torch.randn(config.output_rows, features, config.state_size)
+            self.C = real_parameter(C / config.state_size**0.5, True)
 
     def _discrete(self, rate: float) -> tuple[ssm.DiscreteSSM, Float[Tensor, "M H N"]]:
         # Half precision has no linear solver.

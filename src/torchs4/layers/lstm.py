@@ -18,12 +18,14 @@ from torchs4.layers.inputs import (
     require_vector,
 )
 from torchs4.layers.padding import move_to_front, take
+from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.precision import full_precision
 from torchs4.layers.registry import register_layer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
     from jaxtyping import Bool, Float, Int
 
     State = tuple[Float[Tensor, "B N"], Float[Tensor, "B N"]]
@@ -58,14 +60,25 @@ class LSTM(nn.Module):
     wherever they are.
     """
 
-    def __init__(self, features: int, config: LSTMConfig | None = None, **options: Any) -> None:
-        super().__init__()
-        self.config = config = merge_options(LSTMConfig, config, options)
-        require_at_least("features", features, 1)
-        self.features = features
-        self.hidden_size = features if config.hidden_size is None else config.hidden_size
-        self.bidirectional = config.bidirectional
-        self.lstm = nn.LSTM(features, self.hidden_size, batch_first=True, bidirectional=config.bidirectional)
+    def __init__(
+        self,
+        features: int,
+        config: LSTMConfig | None = None,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None:
+        with drawn_on_cpu(self, device, dtype):
+            super().__init__()
+            self.config = config = merge_options(LSTMConfig, config, options)
+            require_at_least("features", features, 1)
+            self.features = features
+            self.hidden_size = features if config.hidden_size is None else config.hidden_size
+            self.bidirectional = config.bidirectional
+            self.lstm = nn.LSTM(
+                features, self.hidden_size, batch_first=True, bidirectional=config.bidirectional
+            )
 
     @property
     def causal(self) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torchs4 import hippo, ops
 from torchs4.configuration import merge_options, require_at_least, require_choice
 from torchs4.layers.modal_layer import ModalLayer, real_parameter
+from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import register_layer
 from torchs4.layers.ssm_layer import SSMConfig
 
@@ -57,14 +58,23 @@ class S4(ModalLayer):
     _system_names = (*ModalLayer._system_names, "P")
     _blocks_pay_from = 2048
 
-    def __init__(self, features: int, config: S4Config | None = None, **options: Any) -> None:
-        config = merge_options(S4Config, config, options)
-        Lambda, P, B = hippo.dplr_start(config.start, config.state_size)
-        super().__init__(features, config, Lambda, B)
-        self.config = config
-        P = torch.view_as_real(_with_rank(P, config.rank))
-        # P = Q, the tied form: A stays dissipative whatever training does.
-        self.P = real_parameter(P[:, None].repeat(1, self.copies, 1, 1), config.train_state_matrix)
+    def __init__(
+        self,
+        features: int,
+        config: S4Config | None = None,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None:
+        with drawn_on_cpu(self, device, dtype):
+            config = merge_options(S4Config, config, options)
+            Lambda, P, B = hippo.dplr_start(config.start, config.state_size)
+            super().__init__(features, config, Lambda, B)
+            self.config = config
+            P = torch.view_as_real(_with_rank(P, config.rank))
+            # P = Q, the tied form: A stays dissipative whatever training does.
+            self.P = real_parameter(P[:, None].repeat(1, self.copies, 1, 1), config.train_state_matrix)
 
     def _kernel(self, length: int, rate: float) -> Float[Tensor, "M H L"]:
         A, P, B, dt = self._continuous(rate)

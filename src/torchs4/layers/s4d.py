@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from torchs4 import hippo, ops
 from torchs4.configuration import merge_options, require_choice
 from torchs4.layers.modal_layer import ModalLayer
+from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import register_layer
 from torchs4.layers.ssm_layer import SSMConfig
 from torchs4.ssm import DISCRETIZATIONS, Discretization
 
 if TYPE_CHECKING:
+    import torch
     from jaxtyping import Float
     from torch import Tensor
 
@@ -46,10 +48,19 @@ class S4D(ModalLayer):
     # Its kernel is cheaper than S4's.
     _blocks_pay_from = 4096
 
-    def __init__(self, features: int, config: S4DConfig | None = None, **options: Any) -> None:
-        config = merge_options(S4DConfig, config, options)
-        super().__init__(features, config, *hippo.diagonal_start(config.start, config.state_size))
-        self.config = config
+    def __init__(
+        self,
+        features: int,
+        config: S4DConfig | None = None,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None:
+        with drawn_on_cpu(self, device, dtype):
+            config = merge_options(S4DConfig, config, options)
+            super().__init__(features, config, *hippo.diagonal_start(config.start, config.state_size))
+            self.config = config
 
     def _kernel(self, length: int, rate: float) -> Float[Tensor, "M H L"]:
         A, B, dt = self._state_matrix(), self._input_matrix(), self._step_sizes(rate)

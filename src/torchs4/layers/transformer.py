@@ -18,6 +18,7 @@ from torchs4.layers.inputs import (
     require_vector,
 )
 from torchs4.layers.padding import move_to_front, take
+from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import register_layer
 
 if TYPE_CHECKING:
@@ -63,16 +64,25 @@ class Transformer(nn.Module):
     out, wherever they are.
     """
 
-    def __init__(self, features: int, config: TransformerConfig | None = None, **options: Any) -> None:
-        super().__init__()
-        self.config = config = merge_options(TransformerConfig, config, options)
-        require_at_least("features", features, 1)
-        _require_even_heads(features, config.heads)
-        self.features = features
-        self.heads = config.heads
-        self.bidirectional = config.bidirectional
-        self.query_key_value = nn.Linear(features, 3 * features)
-        self.output = nn.Linear(features, features)
+    def __init__(
+        self,
+        features: int,
+        config: TransformerConfig | None = None,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None:
+        with drawn_on_cpu(self, device, dtype):
+            super().__init__()
+            self.config = config = merge_options(TransformerConfig, config, options)
+            require_at_least("features", features, 1)
+            _require_even_heads(features, config.heads)
+            self.features = features
+            self.heads = config.heads
+            self.bidirectional = config.bidirectional
+            self.query_key_value = nn.Linear(features, 3 * features)
+            self.output = nn.Linear(features, features)
 
     @property
     def causal(self) -> bool:

@@ -12,24 +12,35 @@ from torchs4.layers.fused_steps import FusedSteps
 from torchs4.layers.hooks import run_hooked
 from torchs4.layers.inputs import position_mask, require_sequence, require_vector
 from torchs4.layers.norms import build_norm, normalise
+from torchs4.layers.placement import drawn_on_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
     from jaxtyping import Bool, Float, Int
 
 
 class BlockStack(nn.Module):
     """`num_layers` equal blocks, (B, L, H) to (B, L, H). Its state is the tuple of the blocks' states."""
 
-    def __init__(self, features: int, num_layers: int, block: S4BlockConfig) -> None:
-        super().__init__()
-        require_at_least("num_layers", num_layers, 1)
-        self.features = features
-        self.blocks = nn.ModuleList(S4Block(features, block) for _ in range(num_layers))
-        # Post-norm blocks have normalised their output already.
-        self.norm = build_norm(block.norm if block.pre_norm else "none", features)
-        self._fused_steps = FusedSteps()
+    def __init__(
+        self,
+        features: int,
+        num_layers: int,
+        block: S4BlockConfig,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        with drawn_on_cpu(self, device, dtype):
+            super().__init__()
+            require_at_least("num_layers", num_layers, 1)
+            self.features = features
+            self.blocks = nn.ModuleList(S4Block(features, block) for _ in range(num_layers))
+            # Post-norm blocks have normalised their output already.
+            self.norm = build_norm(block.norm if block.pre_norm else "none", features)
+            self._fused_steps = FusedSteps()
 
     def forward(
         self,
