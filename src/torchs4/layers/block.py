@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import LAYERS, LayerConfig
 from torchs4.layers.s4 import S4, S4Config
 from torchs4.layers.s4d import S4D
+from torchs4.layers.signatures import lists_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,6 +70,19 @@ class S4BlockConfig:
         require_probability("dropout", self.dropout)
 
 
+class S4BlockOptions(TypedDict, total=False):
+    """S4BlockConfig's fields, as keyword arguments that an editor completes."""
+
+    layer: LayerConfig
+    norm: NormKind
+    pre_norm: bool
+    activation: Activation
+    dropout: float
+    tied_dropout: bool
+    mixing: Mixing
+    residual: bool
+
+
 class SequenceDropout(nn.Module):
     """Dropout on (B, L, H) or, for one step, (B, H); tied: one mask for all positions of a sequence."""
 
@@ -100,6 +114,7 @@ class S4Block(nn.Module):
     `S4Block(256, layer=S4Config(state_size=64), norm="batch")`, with S4BlockConfig's fields as options.
     """
 
+    @lists_options(S4BlockConfig)
     def __init__(
         self,
         features: int,
@@ -107,7 +122,7 @@ class S4Block(nn.Module):
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        **options: Any,
+        **options: Unpack[S4BlockOptions],
     ) -> None:
         with drawn_on_cpu(self, device, dtype):
             super().__init__()

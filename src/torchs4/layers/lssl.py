@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from torch import Tensor
@@ -13,7 +13,8 @@ from torchs4.configuration import merge_options, require_choice
 from torchs4.layers.modal_layer import real_parameter
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import register_layer
-from torchs4.layers.ssm_layer import SSMConfig, SSMLayer
+from torchs4.layers.signatures import lists_options
+from torchs4.layers.ssm_layer import SSMConfig, SSMLayer, SSMOptions
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -41,11 +42,19 @@ class LSSLConfig(SSMConfig):
         return LSSL(features, self)
 
 
+class LSSLOptions(SSMOptions, total=False):
+    """LSSLConfig's fields, as keyword arguments that an editor completes."""
+
+    start: str
+    discretization: ssm.Discretization
+
+
 class LSSL(SSMLayer):
     """The LSSL layer, (B, L, H) to (B, L, H). Its kernel holds features·state_size·length numbers."""
 
     _system_names = ("A", "B", "C", "log_step_size")
 
+    @lists_options(LSSLConfig)
     def __init__(
         self,
         features: int,
@@ -53,7 +62,7 @@ class LSSL(SSMLayer):
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        **options: Any,
+        **options: Unpack[LSSLOptions],
     ) -> None:
         with drawn_on_cpu(self, device, dtype):
             config = merge_options(LSSLConfig, config, options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -21,6 +21,7 @@ from torchs4.layers.padding import move_to_front, take
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.precision import full_precision
 from torchs4.layers.registry import register_layer
+from torchs4.layers.signatures import lists_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +53,13 @@ class LSTMConfig:
         return LSTM(features, self)
 
 
+class LSTMOptions(TypedDict, total=False):
+    """LSTMConfig's fields, as keyword arguments that an editor completes."""
+
+    hidden_size: int | None
+    bidirectional: bool
+
+
 class LSTM(nn.Module):
     """PyTorch's LSTM, (B, L, H) to (B, L, hidden_size): `LSTM(256)`, with LSTMConfig's fields as options.
 
@@ -60,6 +68,7 @@ class LSTM(nn.Module):
     wherever they are.
     """
 
+    @lists_options(LSTMConfig)
     def __init__(
         self,
         features: int,
@@ -67,7 +76,7 @@ class LSTM(nn.Module):
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        **options: Any,
+        **options: Unpack[LSTMOptions],
     ) -> None:
         with drawn_on_cpu(self, device, dtype):
             super().__init__()

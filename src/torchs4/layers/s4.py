@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import torch
 from torch import Tensor
@@ -13,7 +13,8 @@ from torchs4.configuration import merge_options, require_at_least, require_choic
 from torchs4.layers.modal_layer import ModalLayer, real_parameter
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import register_layer
-from torchs4.layers.ssm_layer import SSMConfig
+from torchs4.layers.signatures import lists_options
+from torchs4.layers.ssm_layer import SSMConfig, SSMOptions
 
 if TYPE_CHECKING:
     from jaxtyping import Complex, Float
@@ -52,12 +53,21 @@ class S4Config(SSMConfig):
         return S4(features, self)
 
 
+class S4Options(SSMOptions, total=False):
+    """S4Config's fields, as keyword arguments that an editor completes."""
+
+    start: str
+    rank: int | None
+    discretization: str
+
+
 class S4(ModalLayer):
     """The S4 layer, (B, L, H) to (B, L, H): `S4(256, state_size=64)`, with S4Config's fields as options."""
 
     _system_names = (*ModalLayer._system_names, "P")
     _blocks_pay_from = 2048
 
+    @lists_options(S4Config)
     def __init__(
         self,
         features: int,
@@ -65,7 +75,7 @@ class S4(ModalLayer):
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        **options: Any,
+        **options: Unpack[S4Options],
     ) -> None:
         with drawn_on_cpu(self, device, dtype):
             config = merge_options(S4Config, config, options)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from torchs4 import hippo, ops
 from torchs4.configuration import merge_options, require_choice
 from torchs4.layers.modal_layer import ModalLayer
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import register_layer
-from torchs4.layers.ssm_layer import SSMConfig
+from torchs4.layers.signatures import lists_options
+from torchs4.layers.ssm_layer import SSMConfig, SSMOptions
 from torchs4.ssm import DISCRETIZATIONS, Discretization
 
 if TYPE_CHECKING:
@@ -42,12 +43,20 @@ class S4DConfig(SSMConfig):
         return S4D(features, self)
 
 
+class S4DOptions(SSMOptions, total=False):
+    """S4DConfig's fields, as keyword arguments that an editor completes."""
+
+    start: str
+    discretization: Discretization
+
+
 class S4D(ModalLayer):
     """The S4D layer, (B, L, H) to (B, L, H): `S4D(256, start="lin")`, with S4DConfig's fields as options."""
 
     # Its kernel is cheaper than S4's.
     _blocks_pay_from = 4096
 
+    @lists_options(S4DConfig)
     def __init__(
         self,
         features: int,
@@ -55,7 +64,7 @@ class S4D(ModalLayer):
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        **options: Any,
+        **options: Unpack[S4DOptions],
     ) -> None:
         with drawn_on_cpu(self, device, dtype):
             config = merge_options(S4DConfig, config, options)

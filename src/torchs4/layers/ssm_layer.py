@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +74,20 @@ class SSMConfig:
     def output_rows(self) -> int:
         """How many rows C has for each feature: one per channel and direction."""
         return self.channels * (2 if self.bidirectional else 1)
+
+
+class SSMOptions(TypedDict, total=False):
+    """SSMConfig's fields, as keyword arguments that an editor completes."""
+
+    state_size: int
+    min_step_size: float
+    max_step_size: float
+    per_feature: bool
+    channels: int
+    bidirectional: bool
+    train_state_matrix: bool
+    train_input_matrix: bool
+    train_step_size: bool
 
 
 class SSMLayer(nn.Module, ABC):

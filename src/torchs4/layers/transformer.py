@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from torchs4.layers.inputs import (
 from torchs4.layers.padding import move_to_front, take
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import register_layer
+from torchs4.layers.signatures import lists_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +56,14 @@ class TransformerConfig:
         return Transformer(features, self)
 
 
+class TransformerOptions(TypedDict, total=False):
+    """TransformerConfig's fields, as keyword arguments that an editor completes."""
+
+    heads: int
+    attention_dropout: float
+    bidirectional: bool
+
+
 class Transformer(nn.Module):
     """Self-attention, (B, L, H) to (B, L, H): `Transformer(256, heads=8)`, with TransformerConfig's options.
 
@@ -64,6 +73,7 @@ class Transformer(nn.Module):
     out, wherever they are.
     """
 
+    @lists_options(TransformerConfig)
     def __init__(
         self,
         features: int,
@@ -71,7 +81,7 @@ class Transformer(nn.Module):
         *,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        **options: Any,
+        **options: Unpack[TransformerOptions],
     ) -> None:
         with drawn_on_cpu(self, device, dtype):
             super().__init__()
