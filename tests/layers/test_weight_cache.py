@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 
-from torchs4 import LSSL, S4, S4D, S4Block, S4Config
+from torchs4 import LSSL, S4, S4D, BlockStack, LSSLConfig, S4Block, S4BlockConfig, S4Config, S4DConfig
 from torchs4.layers.weight_cache import WeightCache
 
 KINDS = {"s4": S4, "s4d": S4D, "lssl": LSSL}
@@ -245,6 +249,88 @@ def test_a_value_is_computed_once_while_nothing_changes() -> None:
         weights[0].data.add_(1)
         assert cache.get("slot", 2, weights, compute) == 4
         assert cache.get("other", 2, weights, compute) == 5
+
+
+def test_alternating_keys_are_computed_once_each() -> None:
+    cache, weights, calls = WeightCache(), [torch.ones(3)], []
+
+    def compute(key: float) -> float:
+        calls.append(key)
+        return key
+
+    with torch.no_grad():
+        for _ in range(3):
+            for key in (1.0, 2.0, 0.5):
+                assert cache.get("slot", key, weights, lambda key=key: compute(key)) == key
+    assert calls == [1.0, 2.0, 0.5]
+
+
+def test_no_more_than_a_few_values_are_kept_the_latest_used_among_them() -> None:
+    cache, weights, calls = WeightCache(), [torch.ones(3)], []
+    values = {key: torch.empty(1) for key in range(100)}
+    with torch.no_grad():
+        for key in values:
+            cache.get("slot", key, weights, lambda key=key: values[key])
+            assert cache.get("slot", 0, weights, lambda: values[0]) is values[0]
+        assert cache.get("slot", 0, weights, lambda: calls.append(1)) is values[0]
+    alive = [weakref.ref(values.pop(key)) for key in list(values)]
+    assert 2 <= sum(reference() is not None for reference in alive) <= 8
+
+
+def test_a_slow_value_is_not_taken_for_one_of_newer_weights() -> None:
+    cache, old, new = WeightCache(), [torch.zeros(1)], [torch.ones(1)]
+
+    def compute() -> float:
+        # Meanwhile another thread comes with other weights.
+        assert cache.get("slot", 1, new, lambda: 1.0) == 1.0
+        return 0.0
+
+    with torch.no_grad():
+        assert cache.get("slot", 1, old, compute) == 0.0
+        assert cache.get("slot", 1, new, lambda: 2.0) == 1.0
+        assert cache.get("slot", 1, old, lambda: 3.0) == 3.0
+
+
+THREADS = 8
+
+
+def in_threads(jobs: list[Any]) -> list[Any]:
+    """What the jobs return, all started at the same moment."""
+    barrier = threading.Barrier(THREADS)
+
+    def run(job: Any) -> Any:
+        barrier.wait()
+        return job()
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return [future.result() for future in [pool.submit(run, job) for job in jobs]]
+
+
+@pytest.mark.parametrize(
+    "layer", [S4Config(state_size=16), S4DConfig(state_size=16), LSSLConfig(state_size=8)]
+)
+def test_threads_with_their_own_rates_and_lengths_do_not_disturb_one_another(layer: Any) -> None:
+    torch.manual_seed(0)
+    stack = BlockStack(8, 2, S4BlockConfig(layer=layer)).eval()
+
+    def use(number: int) -> list[torch.Tensor]:
+        rate, length = (1.0, 0.5, 2.0)[number % 3], 20 + 3 * (number % 5)
+        x = torch.randn(2, length, 8, generator=torch.Generator().manual_seed(number))
+        results = []
+        with torch.inference_mode():
+            for _ in range(5):
+                y, state = stack.prefill(x, rate=rate)
+                results += [y, stack(x, rate=rate)]
+                for x_t in x.unbind(1):
+                    y_t, state = stack.step(x_t, state, rate=rate)
+                    results.append(y_t)
+        return results
+
+    expected = [use(number) for number in range(THREADS)]
+    for _ in range(3):
+        received = in_threads([functools.partial(use, number) for number in range(THREADS)])
+        for together, alone in zip(received, expected, strict=True):
+            assert all(map(torch.equal, together, alone))
 
 
 def test_nothing_is_remembered_while_gradients_are_on() -> None:

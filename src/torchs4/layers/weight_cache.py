@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     Value = TypeVar("Value")
 
 
+# Values of a slot: streams of a few rates or lengths side by side; kernels are large.
+_REMEMBERED = 4
+
+
 def weight_of(module: nn.Module, name: str) -> Any:
     """A module's parameter, found several times faster than its attribute: every step asks for many."""
     own: dict[str, Any] = module._parameters
@@ -23,7 +28,7 @@ def weight_of(module: nn.Module, name: str) -> Any:
 
 
 class WeightCache:
-    """One value per slot, valid for one content of the weights and one key.
+    """Values by slot and key, valid for one content of the weights. Several threads may ask at once.
 
     The weights' content is compared, not their version counters: `parameter.data.copy_()`, which averaging
     code likes, leaves no trace in a version counter.
@@ -32,7 +37,8 @@ class WeightCache:
     def __init__(self) -> None:
         self._weights: list[_Snapshot] = []
         self._places: list[_Place] = []
-        self._slots: dict[str, tuple[Hashable, Any]] = {}
+        self._slots: dict[str, dict[Hashable, Any]] = {}
+        self._lock = threading.Lock()
 
     def get(
         self,
@@ -42,27 +48,36 @@ class WeightCache:
         compute: Callable[[], Value],
         places: Sequence[Tensor] = (),
     ) -> Value:
-        """The slot's value, computed now if the weights or the key are new.
+        """The slot's value for this key, computed now if the weights or the key are new.
 
         places: weights that the value reads where they lie; they matter only if they lie elsewhere now.
         With gradients on, or inside a compiler, nothing is remembered: the value must stay connected.
         """
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return compute()
-        if not (_all_match(self._weights, weights) and _all_match(self._places, places)):
-            self._weights = [_Snapshot(weight) for weight in weights]
-            self._places = [_Place(weight) for weight in places]
-            self._slots = {}
-        if slot not in self._slots or self._slots[slot][0] != key:
-            # Tensors made in inference mode could not be used outside of it.
-            with torch.inference_mode(False), torch.no_grad():
-                self._slots[slot] = (key, compute())
-        value: Value = self._slots[slot][1]
+        with self._lock:
+            if not (_all_match(self._weights, weights) and _all_match(self._places, places)):
+                self._weights = [_Snapshot(weight) for weight in weights]
+                self._places = [_Place(weight) for weight in places]
+                self._slots = {}
+            # Belongs to these weights, even if another thread comes with others before the value is ready.
+            values: dict[Hashable, Any] = self._slots.setdefault(slot, {})
+            if key in values:
+                # The one used last is last.
+                values[key] = value = values.pop(key)
+                return value
+        # Tensors made in inference mode could not be used outside of it.
+        with torch.inference_mode(False), torch.no_grad():
+            value = compute()
+        with self._lock:
+            values[key] = value
+            while len(values) > _REMEMBERED:
+                del values[next(iter(values))]
         return value
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # A copy of a module has its weights elsewhere: it starts with nothing.
-        return WeightCache().__dict__
+        return WeightCache, ()
 
 
 def _all_match(remembered: Sequence[_Place], weights: Sequence[Tensor]) -> bool:
