@@ -156,6 +156,29 @@ def test_inputs_and_states_without_bounds_are_checked_too():
         prepared.step(x, [state, state])
 
 
+OTHER_TYPES = [torch.bfloat16, torch.float16, torch.int64]
+
+
+@pytest.mark.parametrize("dtype", [*OTHER_TYPES, torch.float64])
+def test_inputs_and_states_of_another_type_are_refused(dtype):
+    block, x, state = block_and_inputs(S4Config(state_size=8), 8, 1, torch.float32)
+    prepared = ops.prepare_blocks([weights_of(block)])
+    with pytest.raises(ValueError, match=f"^state has dtype {dtype}, the weights have torch.float32. Try"):
+        prepared.step(x, [state.to(dtype)])
+    with pytest.raises(ValueError, match=f"^x has dtype {dtype}, the weights have torch.float32. Try"):
+        prepared.step(x.to(dtype), [state])
+
+
+@pytest.mark.parametrize("dtype", OTHER_TYPES)
+def test_weights_and_states_of_a_type_without_compiled_code_are_refused(dtype):
+    block, x, state = block_and_inputs(S4Config(state_size=8), 8, 1, torch.float32)
+    weights = weights_of(block)
+    with pytest.raises(ValueError, match=f"^mixing_weight has dtype {dtype}; a compiled step takes"):
+        ops.prepare_blocks([weights._replace(mixing_weight=weights.mixing_weight.detach().to(dtype))])
+    with torch.no_grad(), pytest.raises(ValueError, match=f"^state has dtype {dtype}; a compiled step takes"):
+        ops.dplr_step(weights.system, weights.C, weights.D, x, state.to(dtype))
+
+
 def test_another_module_in_the_place_of_ours_is_used():
     block, x, state = block_and_inputs(S4Config(state_size=4), 4, 1, torch.float32)
 

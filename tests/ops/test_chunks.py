@@ -313,3 +313,13 @@ def test_wrong_sizes_are_refused_by_name(argument, shape):
     operators = ops.dplr_chunk_operators(*parameters, 4)
     with pytest.raises(ValueError, match=f"{argument} has shape"):
         ops.chunk_pass(operators, **{**arguments, argument: torch.zeros(shape, dtype=torch.float64)})
+
+
+@pytest.mark.parametrize("name", ["reach", "response", "change"])
+def test_operators_that_do_not_fit_one_another_are_refused(name):
+    parameters = SYSTEMS["legs"]
+    u, state = make_signal(parameters, 12)
+    operators = ops.dplr_chunk_operators(*parameters, 4)
+    wrong = operators._replace(**{name: getattr(operators, name)[..., :-1]})
+    with pytest.raises(ValueError, match=f"{name} has shape"):
+        ops.chunk_pass(wrong, no_skip(parameters), u, state)

@@ -131,3 +131,15 @@ def test_tied_dropout_is_the_same_with_and_without_fused_gates():
     torch.manual_seed(1)
     mixed = block.mixing(block.dropout(torch.nn.functional.gelu(block.layer(block.norm(x)))))
     torch.testing.assert_close(fused, x + block.dropout(torch.nn.functional.glu(mixed)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_scales_of_another_type_are_read_as_what_they_are(dtype):
+    mixed, bias, residual = (
+        normal(2, 3, 16).float(),
+        normal(16, seed=1).float(),
+        normal(2, 3, 8, seed=2).float(),
+    )
+    scale = torch.tensor([[0.0] * 8, [2.0] * 8], dtype=dtype)
+    expected = ops.reference.gated_residual(mixed, bias, residual, scale.float())
+    torch.testing.assert_close(ops.gated_residual(mixed, bias, residual, scale), expected)

@@ -170,9 +170,12 @@ def chunk_pass(
 
     A signal that ends inside a block counts as zero up to the block's end, which is where that state belongs.
     """
-    M, H, _, N = operators.sight.shape
+    M, H, block, N = operators.sight.shape
     batch, length, _ = u.shape
     _require_length(length)
+    _require_shape("reach", operators.reach, (H, block, N))
+    _require_shape("response", operators.response, (M, H, block))
+    _require_shape("change", operators.change, (H, N, N))
     _require_shape("u", u, (batch, length, H))
     _require_shape("state", state, (batch, H, N))
     _require_shape("skip", skip, (M, H))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 if TYPE_CHECKING:
@@ -28,6 +29,28 @@ def as_complex_array(pairs: Tensor) -> NDArray[Any]:
     if double.numel() == 0:
         double = double.new_empty(pairs.shape)
     return torch.view_as_complex(double).numpy()
+
+
+_NUMBERS: dict[torch.dtype, np.dtype[Any]] = {
+    torch.float32: np.dtype(np.float32),
+    torch.float64: np.dtype(np.float64),
+}
+
+
+def number_type(name: str, x: Tensor) -> np.dtype[Any]:
+    """The type of a tensor's numbers, for code that is given bare addresses: single or double precision."""
+    if x.dtype not in _NUMBERS:
+        raise ValueError(
+            f"{name} has dtype {x.dtype}; a compiled step takes torch.float32 or torch.float64. "
+            f"Try {name}.float()."
+        )
+    return _NUMBERS[x.dtype]
+
+
+def require_same_type(name: str, x: Tensor, dtype: torch.dtype) -> None:
+    """What comes back is of the same type as what was given: another one would be changed silently."""
+    if x.dtype != dtype:
+        raise ValueError(f"{name} has dtype {x.dtype}, the weights have {dtype}. Try {name}.to({dtype}).")
 
 
 def as_addressable(name: str, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

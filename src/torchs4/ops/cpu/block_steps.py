@@ -9,9 +9,7 @@ Axes: B batch, H features, N state size, R rank, M output channels.
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,7 +17,7 @@ from llvmlite import ir
 from numba import carray, prange
 from numba.core import cgutils
 
-from torchs4.ops.cpu.arrays import as_addressable
+from torchs4.ops.cpu.arrays import as_addressable, number_type, require_same_type
 from torchs4.ops.cpu.compiling import compiled, torch_threads
 from torchs4.ops.cpu.modal_step import step_system
 from torchs4.ops.cpu.vectors import (
@@ -33,7 +31,7 @@ from torchs4.ops.cpu.vectors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
 
@@ -48,6 +46,7 @@ class PreparedBlocks:
 
     def __init__(self, blocks: Sequence[Any]) -> None:
         first = blocks[0]
+        self._number = number_type("mixing_weight", first.mixing_weight)
         self._dtype = dtype = first.mixing_weight.dtype
         self._epsilons = np.array([block.epsilon for block in blocks], dtype=np.float64)
         (M, H, N), R = first.C.shape, first.system[1].shape[0]
@@ -71,12 +70,13 @@ class PreparedBlocks:
         ]
         addresses = np.array([tensor.data_ptr() for tensor in self._tensors], dtype=np.int64)
         self._weights = addresses.reshape(len(blocks), -1)
-        self._steps = _steps(dtype)
 
     def step(self, x: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """The last block's output and every block's next state."""
         H, N, R, M = self._sizes
         B, dtype = x.shape[0], self._dtype
+        for name, tensor in (("x", x), *(("state", state) for state in states)):
+            require_same_type(name, tensor, dtype)
         x = as_addressable("x", x, (B, H), dtype)
         shape = (B, H, N)
         states = [as_addressable("state", state, shape, dtype) for state in states]
@@ -87,10 +87,13 @@ class PreparedBlocks:
         places = np.array([state.data_ptr() for state in (*states, *new_states)], dtype=np.int64)
         # Waking a second thread would take as long as it could save on few sequences.
         tasks = min(torch.get_num_threads(), B // _FEW)
-        sizes = (max(1, tasks), B, H, N, R, M)
-        with torch_threads() if tasks > 1 else nullcontext():
-            call = self._steps.together if tasks > 1 else self._steps.alone
-            call(self._weights, places, x.data_ptr(), out.data_ptr(), self._epsilons, *sizes)
+        weights, number = self._weights, self._number
+        given = (weights, self._epsilons, places, x.data_ptr(), out.data_ptr(), number, B, H, N, R, M)
+        if tasks > 1:
+            with torch_threads():
+                _step_together(*given, tasks)
+        else:
+            _step_some(*given, 0, B)
         return out, new_states
 
 
@@ -178,64 +181,48 @@ def _mix(active, weight, mixed):
                 mixed[s, row] += weight[row, column] * active[s, column]
 
 
-class _Steps(NamedTuple):
-    """Compiled for one type of numbers: for few sequences by one thread, and for many by several."""
-
-    alone: Callable[..., None]
-    together: Callable[..., None]
-
-
-@lru_cache(maxsize=2)
-def _steps(dtype: torch.dtype) -> _Steps:
-    number = np.float64 if dtype == torch.float64 else np.float32
-
-    @compiled()
-    def some(weights, places, x, out, epsilons, first, last, B, H, N, R, M):
-        """The sequences from first to last through all blocks."""
-        few = last - first
-        x, out = carray(as_pointer(x), (B, H), number), carray(as_pointer(out), (B, H), number)
-        u, y = np.empty((few, H), number), np.empty((few, M, H), number)
-        active, mixed = np.empty((few, M * H), number), np.empty((few, 2 * H), number)
-        for batch in range(first, last):
-            for h in range(H):
-                out[batch, h] = x[batch, h]
-        count = len(weights)
-        for block in range(count):
-            norm_weight = carray(as_pointer(weights[block, 0]), (H,), number)
-            norm_bias = carray(as_pointer(weights[block, 1]), (H,), number)
-            a = carray(as_pointer(weights[block, 2]), (H, N), number)
-            p = carray(as_pointer(weights[block, 3]), (R, H, N), number)
-            q = carray(as_pointer(weights[block, 4]), (R, H, N), number)
-            b = carray(as_pointer(weights[block, 5]), (H, N), number)
-            C = carray(as_pointer(weights[block, 6]), (M, H, N), number)
-            D = carray(as_pointer(weights[block, 7]), (M, H), number)
-            weight = carray(as_pointer(weights[block, 8]), (2 * H, M * H), number)
-            bias = carray(as_pointer(weights[block, 9]), (2 * H,), number)
-            state = carray(as_pointer(places[block]), (B, H, N), number)
-            new_state = carray(as_pointer(places[count + block]), (B, H, N), number)
-            for s in range(few):
-                _normalise(out[first + s], norm_weight, norm_bias, epsilons[block], u[s])
-            step_system(a, p, q, b, C, D, u, state[first:last], y, new_state[first:last])
-            for s in range(few):
-                for m in range(M):
-                    for h in range(H):
-                        value = y[s, m, h]
-                        active[s, m * H + h] = 0.5 * value * (1.0 + math.erf(value * math.sqrt(0.5)))
-                for h in range(2 * H):
-                    mixed[s, h] = bias[h]
-            _mix(active, weight, mixed)
-            for s in range(few):
+@compiled()
+def _step_some(weights, epsilons, places, x, out, number, B, H, N, R, M, first, last):
+    """The sequences from first to last through all blocks."""
+    few = last - first
+    x, out = carray(as_pointer(x), (B, H), number), carray(as_pointer(out), (B, H), number)
+    u, y = np.empty((few, H), number), np.empty((few, M, H), number)
+    active, mixed = np.empty((few, M * H), number), np.empty((few, 2 * H), number)
+    for batch in range(first, last):
+        for h in range(H):
+            out[batch, h] = x[batch, h]
+    count = len(weights)
+    for block in range(count):
+        norm_weight = carray(as_pointer(weights[block, 0]), (H,), number)
+        norm_bias = carray(as_pointer(weights[block, 1]), (H,), number)
+        a = carray(as_pointer(weights[block, 2]), (H, N), number)
+        p = carray(as_pointer(weights[block, 3]), (R, H, N), number)
+        q = carray(as_pointer(weights[block, 4]), (R, H, N), number)
+        b = carray(as_pointer(weights[block, 5]), (H, N), number)
+        C = carray(as_pointer(weights[block, 6]), (M, H, N), number)
+        D = carray(as_pointer(weights[block, 7]), (M, H), number)
+        weight = carray(as_pointer(weights[block, 8]), (2 * H, M * H), number)
+        bias = carray(as_pointer(weights[block, 9]), (2 * H,), number)
+        state = carray(as_pointer(places[block]), (B, H, N), number)
+        new_state = carray(as_pointer(places[count + block]), (B, H, N), number)
+        for s in range(few):
+            _normalise(out[first + s], norm_weight, norm_bias, epsilons[block], u[s])
+        step_system(a, p, q, b, C, D, u, state[first:last], y, new_state[first:last])
+        for s in range(few):
+            for m in range(M):
                 for h in range(H):
-                    out[first + s, h] += mixed[s, h] / (1.0 + math.exp(-mixed[s, H + h]))
+                    value = y[s, m, h]
+                    active[s, m * H + h] = 0.5 * value * (1.0 + math.erf(value * math.sqrt(0.5)))
+            for h in range(2 * H):
+                mixed[s, h] = bias[h]
+        _mix(active, weight, mixed)
+        for s in range(few):
+            for h in range(H):
+                out[first + s, h] += mixed[s, h] / (1.0 + math.exp(-mixed[s, H + h]))
 
-    @compiled()
-    def alone(weights, places, x, out, epsilons, tasks, B, H, N, R, M):
-        some(weights, places, x, out, epsilons, 0, B, B, H, N, R, M)
 
-    @compiled(parallel=True)
-    def together(weights, places, x, out, epsilons, tasks, B, H, N, R, M):
-        for task in prange(tasks):
-            first, last = task * B // tasks, (task + 1) * B // tasks
-            some(weights, places, x, out, epsilons, first, last, B, H, N, R, M)
-
-    return _Steps(alone, together)
+@compiled(parallel=True)
+def _step_together(weights, epsilons, places, x, out, number, B, H, N, R, M, tasks):
+    for task in prange(tasks):
+        first, last = task * B // tasks, (task + 1) * B // tasks
+        _step_some(weights, epsilons, places, x, out, number, B, H, N, R, M, first, last)

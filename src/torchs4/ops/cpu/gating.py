@@ -85,7 +85,8 @@ def gated_residual_backward(
 
 
 def _scales(scale: Tensor | None, like: Tensor) -> NDArray[Any]:
-    return as_array(torch.ones(1, like.shape[-1], dtype=like.dtype) if scale is None else scale)
+    # Instructions read all their arrays as numbers of one type.
+    return as_array(torch.ones(1, like.shape[-1]) if scale is None else scale, like.dtype)
 
 
 @compiled(parallel=True)

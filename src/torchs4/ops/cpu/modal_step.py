@@ -8,16 +8,14 @@ Axes: B batch, H features, N state size (real and imaginary parts interleaved), 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from llvmlite import ir
 from numba import carray
 from numba.core import cgutils
 
-from torchs4.ops.cpu.arrays import as_addressable
+from torchs4.ops.cpu.arrays import as_addressable, number_type
 from torchs4.ops.cpu.compiling import compiled
 from torchs4.ops.cpu.vectors import (
     LANES,
@@ -33,8 +31,6 @@ from torchs4.ops.cpu.vectors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
 
 
@@ -44,6 +40,7 @@ def modal_step(
     """The twin of reference.modal_step."""
     B, H, N = state.shape
     M, R = C.shape[0], p.shape[0]
+    number = number_type("state", state)
     y = torch.empty((B, M, H), dtype=state.dtype)
     new_state = torch.empty((B, H, N), dtype=state.dtype)
     row, rows, outputs = (H, N), (R, H, N), (M, H, N)
@@ -61,7 +58,8 @@ def modal_step(
             ("state", state, (B, H, N)),
         )
     ]
-    _step(state.dtype)(*[x.data_ptr() for x in tensors], y.data_ptr(), new_state.data_ptr(), B, H, N, R, M)
+    addresses = [x.data_ptr() for x in (*tensors, y, new_state)]
+    _step(*addresses, number, B, H, N, R, M)
     return y, new_state
 
 
@@ -113,26 +111,21 @@ def _emit_feature(builder: Any, element: Any, arrays: list[Any], integers: list[
 _feature_of_rank_one = instruction(10, 5, _emit_feature)
 
 
-@lru_cache(maxsize=2)
-def _step(dtype: torch.dtype) -> Callable[..., None]:
-    number = np.float64 if dtype == torch.float64 else np.float32
-
-    # One thread: a step of a usual layer takes microseconds, less than waking a second thread.
-    @compiled()
-    def step(a, p, q, b, C, D, u, state, y, new_state, B, H, N, R, M):
-        a = carray(as_pointer(a), (H, N), number)
-        p = carray(as_pointer(p), (R, H, N), number)
-        q = carray(as_pointer(q), (R, H, N), number)
-        b = carray(as_pointer(b), (H, N), number)
-        C = carray(as_pointer(C), (M, H, N), number)
-        D = carray(as_pointer(D), (M, H), number)
-        u = carray(as_pointer(u), (B, H), number)
-        state = carray(as_pointer(state), (B, H, N), number)
-        y = carray(as_pointer(y), (B, M, H), number)
-        new_state = carray(as_pointer(new_state), (B, H, N), number)
-        step_system(a, p, q, b, C, D, u, state, y, new_state)
-
-    return step
+# One thread: a step of a usual layer takes microseconds, less than waking a second thread.
+@compiled()
+def _step(a, p, q, b, C, D, u, state, y, new_state, number, B, H, N, R, M):
+    step_system(
+        carray(as_pointer(a), (H, N), number),
+        carray(as_pointer(p), (R, H, N), number),
+        carray(as_pointer(q), (R, H, N), number),
+        carray(as_pointer(b), (H, N), number),
+        carray(as_pointer(C), (M, H, N), number),
+        carray(as_pointer(D), (M, H), number),
+        carray(as_pointer(u), (B, H), number),
+        carray(as_pointer(state), (B, H, N), number),
+        carray(as_pointer(y), (B, M, H), number),
+        carray(as_pointer(new_state), (B, H, N), number),
+    )
 
 
 @compiled()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import TypingError
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
@@ -134,6 +135,13 @@ def as_pointer(context: Any, address: Any) -> Any:
 def instruction(arrays: int, integers: int, emit: Callable[[Any, Any, list[Any], list[Any]], None]) -> Any:
     """An intrinsic that takes arrays of one float type and then integers, and returns nothing."""
 
+    def signature_of(given: tuple[Any, ...]) -> Any:
+        kinds = {kind.dtype for kind in given[:arrays]}
+        if len(kinds) > 1:
+            # Read as numbers of the first array's type, the others would be garbage.
+            raise TypingError(f"An instruction takes arrays of one type of numbers, not of {kinds}.")
+        return types.void(*given[:arrays], *(types.intp,) * integers)
+
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         places = [
             make_array(kind)(context, builder, value)
@@ -145,11 +153,9 @@ def instruction(arrays: int, integers: int, emit: Callable[[Any, Any, list[Any],
 
     # numba reads an intrinsic's signature from its parameters, so they are spelled out for each count.
     names = [f"a{i}" for i in range(arrays + integers)]
-    scope: dict[str, Any] = {"types": types, "codegen": codegen, "arrays": arrays, "integers": integers}
+    scope: dict[str, Any] = {"signature_of": signature_of, "codegen": codegen}
     source = (
-        f"def typed(context, {', '.join(names)}):\n"
-        f"    given = ({', '.join(names)},)\n"
-        f"    return types.void(*given[:arrays], *(types.intp,) * integers), codegen\n"
+        f"def typed(context, {', '.join(names)}):\n    return signature_of(({', '.join(names)},)), codegen\n"
     )
     exec(source, scope)
     return intrinsic(scope["typed"])
