@@ -49,8 +49,8 @@ class Scaling:
     def __post_init__(self) -> None:
         if len(self.shift) != len(self.scale) or not self.shift:
             raise ValueError(
-                f"A scaling has {len(self.shift)} shifts and {len(self.scale)} scales; it needs one of each for "
-                f"every column."
+                f"A scaling has {len(self.shift)} shifts and {len(self.scale)} scales; it needs one of each "
+                f"for every column."
             )
         for value in self.scale:
             if not 0 < value < float("inf"):

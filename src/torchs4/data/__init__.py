@@ -1,5 +1,8 @@
 """Datasets: one module each, one interface."""
 
+from collections.abc import Callable
+from functools import partial
+
 from torchs4.data.cifar import CIFAR10
 from torchs4.data.digits import BundledDigits, Digits, LabeledDigits, load_digits
 from torchs4.data.ett import ETT
@@ -40,12 +43,22 @@ CONFIGS = (
     SequenceFiles,
 )
 
+# A user's own files by what is asked about them; each takes a path.
+OWN_DATA: dict[str, Callable[[str], DataConfig]] = {
+    "classification": partial(SequenceFiles, task="classification"),
+    "regression": partial(SequenceFiles, task="regression"),
+    "position-regression": partial(SequenceFiles, task="position-regression"),
+    "forecasting": SeriesFile,
+    "next-token": TextFile,
+}
+
 __all__ = [
     "CIFAR10",
     "CONFIGS",
     "ETT",
     "IMDB",
     "MNIST",
+    "OWN_DATA",
     "Batch",
     "BundledDigits",
     "DataConfig",

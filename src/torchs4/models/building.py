@@ -21,6 +21,7 @@ def build_model(
         "vocabulary_size": given.size if given.kind == "tokens" else None,
         "input_features": given.size if given.kind == "values" else 1,
         "names": asked.names,
+        "input_names": given.names,
         "sample_rate": given.sample_rate,
         "input_scaling": given.scaling,
         "output_scaling": asked.scaling,

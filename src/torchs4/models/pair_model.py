@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from torchs4.configuration import FROM_DATA, merge_options, require_choice
+from torchs4.layers.placement import drawn_on_cpu
+from torchs4.layers.signatures import lists_options
 from torchs4.models.pooling import POOLING_KINDS
 from torchs4.models.pretrained import PretrainedModel
 from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig, SequenceModelOptions
@@ -38,6 +40,7 @@ class PairModel(PretrainedModel[PairModelConfig]):
 
     config_class = PairModelConfig
 
+    @lists_options(PairModelConfig)
     def __init__(
         self,
         config: PairModelConfig | None = None,
@@ -49,13 +52,13 @@ class PairModel(PretrainedModel[PairModelConfig]):
         super().__init__()
         self.config = config = merge_options(PairModelConfig, config, options)
         width = config.features
-        own = {"output_size": width, "names": (), "output_scaling": None}
-        fields = {field.name: getattr(config, field.name) for field in fields_of(SequenceModelConfig)}
-        self.reader = SequenceModel(SequenceModelConfig(**{**fields, **own}))
-        self.head = nn.Sequential(
-            nn.Linear(4 * width, 2 * width), nn.GELU(), nn.Linear(2 * width, config.output_size)
-        )
-        self.to(device=device, dtype=dtype)
+        with drawn_on_cpu(self, device, dtype):
+            own = {"output_size": width, "names": (), "output_scaling": None}
+            fields = {field.name: getattr(config, field.name) for field in fields_of(SequenceModelConfig)}
+            self.reader = SequenceModel(SequenceModelConfig(**{**fields, **own}))
+            self.head = nn.Sequential(
+                nn.Linear(4 * width, 2 * width), nn.GELU(), nn.Linear(2 * width, config.output_size)
+            )
 
     def forward(
         self,

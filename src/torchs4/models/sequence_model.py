@@ -20,6 +20,8 @@ from torchs4.layers.inputs import (
     require_tensor,
     require_vector,
 )
+from torchs4.layers.placement import drawn_on_cpu
+from torchs4.layers.signatures import lists_options
 from torchs4.models.pooling import POOLING_KINDS, PoolingKind, build_pooling
 from torchs4.models.pretrained import PretrainedModel
 from torchs4.models.scaling import ColumnScaling
@@ -48,6 +50,7 @@ class SequenceModelConfig:
     stem: strides of convolutions before the blocks, which shorten long raw signals: 4 4 makes one frame of 16
         samples. A prediction for each position then stays the same until the next frame.
     names: of the numbers of a prediction: classes, columns or tokens.
+    input_names: of the columns of an input, or of its tokens.
     sample_rate: positions per second of the data that it was made for.
     input_scaling, output_scaling: from the data's units to the network's and back; the model applies both.
     """
@@ -61,6 +64,7 @@ class SequenceModelConfig:
     pooling: PoolingKind = "mean"
     stem: tuple[int, ...] = ()
     names: tuple[str, ...] = field(default=(), metadata=FROM_DATA)
+    input_names: tuple[str, ...] = field(default=(), metadata=FROM_DATA)
     sample_rate: float | None = field(default=None, metadata=FROM_DATA)
     input_scaling: Scaling | None = field(default=None, metadata=FROM_DATA)
     output_scaling: Scaling | None = field(default=None, metadata=FROM_DATA)
@@ -99,6 +103,7 @@ class SequenceModelOptions(TypedDict, total=False):
     pooling: PoolingKind
     stem: tuple[int, ...]
     names: tuple[str, ...]
+    input_names: tuple[str, ...]
     sample_rate: float | None
     input_scaling: Scaling | None
     output_scaling: Scaling | None
@@ -114,6 +119,7 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
 
     config_class = SequenceModelConfig
 
+    @lists_options(SequenceModelConfig)
     def __init__(
         self,
         config: SequenceModelConfig | None = None,
@@ -124,6 +130,10 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
     ) -> None:
         super().__init__()
         self.config = config = merge_options(SequenceModelConfig, config, options)
+        with drawn_on_cpu(self, device, dtype):
+            self._build(config)
+
+    def _build(self, config: SequenceModelConfig) -> None:
         features = config.features
         self.encoder: nn.Module = nn.Identity()
         if config.vocabulary_size is not None:
@@ -139,7 +149,6 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
         self.head = nn.Linear(features, config.output_size)
         self.input_scaling = None if config.input_scaling is None else ColumnScaling(config.input_scaling)
         self.output_scaling = None if config.output_scaling is None else ColumnScaling(config.output_scaling)
-        self.to(device=device, dtype=dtype)
 
     @property
     def causal(self) -> bool:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from torchs4.recipes import images, long_range_arena, speech
+from torchs4.recipes import forecasting, images, language, long_range_arena, speech
 from torchs4.recipes.recipe import PRESETS, Preset, Recipe, network
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ __all__ = ["PRESETS", "RECIPES", "Preset", "Recipe", "find", "measured", "networ
 
 # The one table from names to configurations.
 RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe for recipe in (*images.RECIPES, *long_range_arena.RECIPES, *speech.RECIPES)
+    recipe.name: recipe
+    for module in (images, long_range_arena, speech, forecasting, language)
+    for recipe in module.RECIPES
 }
 
 

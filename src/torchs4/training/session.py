@@ -156,6 +156,6 @@ def _require_same(before: TrainingConfig[Any], now: TrainingConfig[Any], folder:
         then, new = getattr(before, name), getattr(now, name)
         if then != new:
             raise ValueError(
-                f"{folder.path} was begun with other arguments: {name} was {then}, now it is {new}. Continue it "
-                f"as it was begun, or choose another output."
+                f"{folder.path} was begun with other arguments: {name} was {then}, now it is {new}. "
+                f"Continue it as it was begun, or choose another output."
             )
