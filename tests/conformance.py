@@ -6,6 +6,7 @@ options that may touch each other meet in some case, but not all combinations oc
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ class Case:
     """Something that maps sequences.
 
     input_features: None for tokens. growing: its state has an entry for each position, and none at first.
-    own_operators: whether anything of torchs4.ops is in it.
+    own_operators: whether anything of torchs4.ops is in it. samples_per_frame: of a stem.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Case:
     causal: bool = True
     growing: bool = False
     own_operators: bool = True
+    samples_per_frame: int = 1
 
     def build(self, dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
         """The module in evaluation mode, with norms that are not the identity."""
@@ -163,7 +165,9 @@ def _stack(name: str, layer: Any, **options: Any) -> Case:
     return _around(f"stack-{name}", layer, lambda features: BlockStack(features, 2, config))
 
 
-def _model(name: str, layer: Any, pooling: str, tokens: bool = False, **options: Any) -> Case:
+def _model(
+    name: str, layer: Any, pooling: str, tokens: bool = False, stem: tuple[int, ...] = (), **options: Any
+) -> Case:
     block = S4BlockConfig(layer=layer, dropout=0.1, **options)
     vocabulary_size = VOCABULARY_SIZE if tokens else None
 
@@ -176,6 +180,7 @@ def _model(name: str, layer: Any, pooling: str, tokens: bool = False, **options:
             num_layers=2,
             block=block,
             pooling=pooling,
+            stem=stem,
         )
 
     return Case(
@@ -186,6 +191,7 @@ def _model(name: str, layer: Any, pooling: str, tokens: bool = False, **options:
         pooled=pooling != "none",
         causal=not layer.bidirectional,
         growing=isinstance(layer, TransformerConfig),
+        samples_per_frame=math.prod(stem),
     )
 
 
@@ -266,6 +272,9 @@ MODELS = [
     _model("lssl-linear-last", LSSL_CONFIG, "last", mixing="linear"),
     _model("lstm-tokens-mean", LSTM_CONFIG, "mean", tokens=True),
     _model("transformer-tokens-none", TRANSFORMER_CONFIG, "none", tokens=True),
+    _model("s4-stem-mean", S4_CONFIG, "mean", stem=(2, 2)),
+    _model("s4d-tokens-stem-none", S4D_CONFIG, "none", tokens=True, stem=(3, 1)),
+    _model("s4-bidirectional-stem-last", replace(S4_CONFIG, bidirectional=True), "last", stem=(2,)),
     _model("s4-bidirectional-batch-mean", replace(S4_CONFIG, bidirectional=True), "mean", norm="batch"),
     _model("transformer-bidirectional-last", replace(TRANSFORMER_CONFIG, bidirectional=True), "last"),
 ]

@@ -70,9 +70,10 @@ class Stem(nn.Module):
         for convolution in self._ordered():
             weight, bias, stride = convolution.weight, convolution.bias, convolution.stride[0]
             weight = _resampled(weight, rate)
-            wished = stride / rate
-            if wished > 1 - _ROUNDING and abs(wished - round(wished)) < _ROUNDING * wished:
-                stride, rate = round(wished), 1.0
+            if _is_whole(stride / rate):
+                stride, rate = round(stride / rate), 1.0
+            elif _is_whole(rate / stride):
+                stride, rate = 1, rate / stride
             stages.append(_Stage(weight, cast("Tensor", bias), stride))
             total *= stride
         return AtRate(stages, total, rate)
@@ -132,6 +133,10 @@ def _convolve(
             x = x.new_zeros(x.shape[0], 0, len(stage.bias))
         seen = math.ceil(seen / stage.stride)
     return x, kept
+
+
+def _is_whole(number: float) -> bool:
+    return round(number) >= 1 and abs(number - round(number)) < _ROUNDING * number
 
 
 def _fitted(history: Float[Tensor, "B n I"], length: int) -> Float[Tensor, "B length I"]:

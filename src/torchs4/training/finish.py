@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ from torchs4.training.evaluation import evaluate
 from torchs4.training.provenance import peak_memory_mb, provenance
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from torchs4.data.sequences import SequenceData
     from torchs4.models import PairModel, SequenceModel
     from torchs4.tasks import Task
@@ -79,19 +78,22 @@ def load_best(folder: RunFolder, display: Display) -> SequenceModel | PairModel:
     return load_model(place)
 
 
-def draw(folder: RunFolder, model: nn.Module, data: SequenceData) -> None:
+def draw(folder: RunFolder, model: SequenceModel | PairModel, data: SequenceData) -> None:
     """Write curves.png, and kernels.png if there are any."""
     curves = plots.plot_curves({folder.path.name: folder.metrics()}, data.task.metrics[0])
     curves.savefig(folder.curves, dpi=120)
     layers = [module for module in model.modules() if isinstance(module, SSMLayer)]
     if not layers:
         return
+    # Behind a stem, positions are frames, and frames are no pixels.
+    length = math.ceil(data.input.length / math.prod(model.config.stem))
+    image = None if model.config.stem else data.input.image
     with torch.no_grad():
         kernels = {
-            title: layer.kernel(data.input.length)[0, :_SHOWN].cpu()
+            title: layer.kernel(length)[0, :_SHOWN].cpu()
             for title, layer in (("first layer", layers[0]), ("last layer", layers[-1]))
         }
-    plots.plot_layers(kernels, data.input.image).savefig(folder.kernels, dpi=120)
+    plots.plot_layers(kernels, image).savefig(folder.kernels, dpi=120)
 
 
 def report(summary: dict[str, Any], task: Task, folder: RunFolder, display: Display) -> None:
