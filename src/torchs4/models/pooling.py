@@ -33,12 +33,14 @@ class NoPooling(nn.Module):
     def prefill(
         self, x: Float[Tensor, "B L H"], state: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """What the head reads after a chunk, and what is known by then."""
+        """What the head reads after a chunk, and what is known by then; an empty chunk changes nothing."""
         return x, ()
 
 
 class LastPooling(NoPooling):
-    """The last real position of each sequence."""
+    """The last real position of each sequence; streaming, the last one so far."""
+
+    state_size = 1
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if mask is None:
@@ -47,8 +49,15 @@ class LastPooling(NoPooling):
         last = torch.where(mask, positions, 0).amax(dim=1)
         return x[torch.arange(x.shape[0], device=x.device), last]
 
+    def initial_state(self, x: Tensor) -> tuple[Tensor, ...]:
+        return (x.new_zeros(x.shape[0], x.shape[-1]),)
+
     def prefill(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        return x[:, -1], ()
+        if x.shape[1] == 0:
+            return state[0].to(x.dtype), state
+        # A copy: a view would keep the whole chunk in memory.
+        last = x[:, -1].clone()
+        return last, (last,)
 
 
 class MeanPooling(NoPooling):
@@ -63,15 +72,16 @@ class MeanPooling(NoPooling):
         return kept.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)
 
     def initial_state(self, x: Tensor) -> tuple[Tensor, ...]:
-        # Half precision could neither count far nor add small changes to a mean.
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        return x.new_zeros(x.shape[0], x.shape[-1], dtype=dtype), x.new_zeros(x.shape[0], 1, dtype=dtype)
+        # After millions of positions each of them moves the mean by less than single precision can express,
+        # and single precision counts no farther than 2²⁴.
+        mean = x.new_zeros(x.shape[0], x.shape[-1], dtype=torch.float64)
+        return mean, x.new_zeros(x.shape[0], 1, dtype=torch.int64)
 
     def prefill(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         mean, count = state
         new_count = count + x.shape[1]
         # A running mean, not a running sum: a sum would lose digits over a long stream.
-        mean = mean + (x - mean[:, None]).sum(dim=1) / new_count
+        mean = mean + (x - mean[:, None]).sum(dim=1) / new_count.clamp(min=1)
         return mean.to(x.dtype), (mean, new_count)
 
 
