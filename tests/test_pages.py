@@ -1,4 +1,4 @@
-"""Every Python snippet of the README and of the pages in docs/ runs as it stands, those of a page in order."""
+"""Every Python snippet of the README and of the pages in docs/ runs as it stands, a page in order."""
 
 from __future__ import annotations
 

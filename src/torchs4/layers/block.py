@@ -14,6 +14,7 @@ from torchs4.layers.fused_steps import FusedSteps, StepParts
 from torchs4.layers.hooks import are_untouched, is_plain, run_hooked
 from torchs4.layers.inputs import position_mask, require_sequence, require_vector
 from torchs4.layers.norms import NORM_KINDS, NormKind, SequenceLayerNorm, build_norm, normalise
+from torchs4.layers.padding import zero_padding
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import LAYERS, LayerConfig
 from torchs4.layers.s4 import S4, S4Config
@@ -147,6 +148,7 @@ class S4Block(nn.Module):
         """The whole sequence at once."""
         require_sequence(x, self.features)
         mask = position_mask(x, lengths, mask)
+        x = zero_padding(x, mask)
         y = normalise(self.norm, x, mask) if self.config.pre_norm else x
         y = self._finish(x, self.layer(y, mask=mask, rate=rate))
         return y if self.config.pre_norm else normalise(self.norm, y, mask)

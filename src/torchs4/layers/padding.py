@@ -1,4 +1,4 @@
-"""Sequences without their padding, for layers that count positions."""
+"""Sequences without what their padding holds, or without their padding."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def zero_padding(x: Float[Tensor, "B L H"], mask: Bool[Tensor, "B L"] | None) -> Float[Tensor, "B L H"]:
+    """Zeros where a position is not real: NaN times a gradient of zero would be NaN."""
+    return x if mask is None else x.masked_fill(~mask[..., None], 0)
+
+
 def move_to_front(
     x: Float[Tensor, "B L H"], mask: Bool[Tensor, "B L"]
 ) -> tuple[Float[Tensor, "B L H"], Int[Tensor, "B L"]]:
     """Each sequence's real positions in their order, then zeros; and where each position went."""
     order = (~mask).int().argsort(dim=1, stable=True)
-    return take(x.masked_fill(~mask[..., None], 0), order), order.argsort(dim=1)
+    return take(zero_padding(x, mask), order), order.argsort(dim=1)
 
 
 def take(x: Float[Tensor, "B L H"], places: Int[Tensor, "B L"]) -> Float[Tensor, "B L H"]:

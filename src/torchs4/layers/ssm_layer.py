@@ -20,6 +20,7 @@ from torchs4.layers.inputs import (
     require_state,
     require_vector,
 )
+from torchs4.layers.padding import zero_padding
 from torchs4.layers.precision import full_precision
 from torchs4.layers.weight_cache import WeightCache, weight_of
 
@@ -169,8 +170,7 @@ class SSMLayer(nn.Module, ABC):
         require_sequence(x, self.features)
         require_rate(rate)
         mask = position_mask(x, lengths, mask)
-        if mask is not None:
-            x = x.masked_fill(~mask[..., None], 0)
+        x = zero_padding(x, mask)
         with full_precision(x):
             if self._blocks_beat_convolution(x):
                 state = self.initial_state(x.shape[0])
