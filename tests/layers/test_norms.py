@@ -155,3 +155,18 @@ def test_a_post_norm_block_normalises_its_output_and_a_pre_norm_block_its_input(
     spread = y.std(dim=-1, unbiased=False)
     # LayerNorm adds 1e-5 to the variance; float32 rounds.
     assert torch.allclose(spread, torch.ones_like(spread), atol=1e-3) != pre_norm
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_batch_norm_in_half_precision_trains_with_padding(
+    x: torch.Tensor, mask: torch.Tensor, dtype: torch.dtype
+) -> None:
+    half, full = SequenceBatchNorm(4).to(dtype), SequenceBatchNorm(4)
+    rounded = x.to(dtype)
+    y, expected = half(rounded, mask), full(rounded.float(), mask)
+    assert y.dtype == half.norm.running_mean.dtype == dtype
+    # One rounding of the output, one of the statistics.
+    torch.testing.assert_close(y.float()[mask], expected[mask], rtol=0.01, atol=0.01)
+    torch.testing.assert_close(half.norm.running_var.float(), full.norm.running_var, rtol=0.01, atol=0.01)
+    (y * rounded).sum().backward()
+    assert half.norm.weight.grad.isfinite().all()
