@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +17,9 @@ from torchs4.models import load_model
 
 SMALL = ["--model.layers", "1", "--model.features", "4", "--model.state-size", "4", "--model.dropout", "0.1"]
 SMALL += ["--budget.max-steps", "12", "--budget.validation-examples", "20", "--checkpoint-seconds", "0"]
+
+
+ATTENTION = ["--model.layer", "transformer", "--model.heads", "2"]
 
 
 def command(*arguments: object) -> list[str]:
@@ -129,6 +134,72 @@ def test_a_run_remembers_where_its_data_lie(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"here", "run"}
 
 
+@pytest.fixture(scope="module")
+def own_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder: a table of sequences, one long series, and a text."""
+    folder = tmp_path_factory.mktemp("own")
+    draws = np.random.default_rng(0)
+    rows = draws.normal(size=(40, 12))
+    labels = np.where(rows.mean(1) > 0, "up", "down")
+    lines = [",".join([label, *map(str, row.round(3))]) for label, row in zip(labels, rows, strict=True)]
+    (folder / "signals.csv").write_text("\n".join(["label," + ",".join(f"t{i}" for i in range(12)), *lines]))
+    hours = [f"2024-01-{1 + hour // 24:02d} {hour % 24:02d}:00,{np.sin(hour / 4):.4f}" for hour in range(300)]
+    (folder / "series.csv").write_text("\n".join(["date,load", *hours]))
+    (folder / "book.txt").write_text("so much depends upon a red wheel barrow. " * 40)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "task", "options", "metric"),
+    [
+        ("signals.csv", "classification", ["--data.test-fraction", 0.2, "--model.layer", "lstm"], "accuracy"),
+        ("series.csv", "forecasting", ["--data.window", 24, "--data.horizon", 4], "MSE"),
+        (
+            "book.txt",
+            "next-token",
+            ["--data.length", 16, "--model.layer", "transformer"],
+            "bits per character",
+        ),
+    ],
+)
+def test_own_files_train_and_continue_after_a_kill(
+    own_data: Path, tmp_path: Path, file: str, task: str, options: list[object], metric: str
+) -> None:
+    small = ["--model.layers", 1, "--model.features", 8, "--budget.max-steps", 12, "--checkpoint-seconds", 0]
+    train = ["train", "--data", own_data / file, "--task", task, *small, *options]
+    whole = s4(*train, "--output", "whole", folder=tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    assert f"{metric} " in whole.stdout
+    process = start(*train, "--output", "killed", folder=tmp_path)
+    wait_for(tmp_path / "killed" / "last", process)
+    process.kill()
+    process.communicate()
+    resumed = s4("train", "--resume", "killed", folder=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert_same_weights(tmp_path / "whole", tmp_path / "killed")
+    compared = s4("compare", "whole", "killed", folder=tmp_path)
+    assert f"best validation {metric}" in compared.stdout, compared.stderr
+
+
+@pytest.mark.slow
+def test_a_layer_of_ones_own_is_offered_and_restored(own_data: Path, tmp_path: Path) -> None:
+    page = Path(__file__).parents[1] / "docs" / "your-own-layer.md"
+    layer = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)[0]
+    (tmp_path / "mine.py").write_text(layer)
+    (name,) = re.findall(r'@register_layer\("(.*?)"\)', layer)
+    train = ["train", "--data", own_data / "signals.csv", "--model.layer", name, "--import", "mine"]
+    helped = s4(*train, "--help", folder=tmp_path)
+    assert f"(default: {name})" in helped.stdout, helped.stderr
+    small = ["--model.layers", 1, "--model.features", 8, "--budget.max-steps", 3, "--output", "run"]
+    trained = s4(*train, *small, folder=tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    unknown = s4("evaluate", "run", "--split", "validation", folder=tmp_path)
+    assert "has to be registered first" in unknown.stderr
+    known = s4("evaluate", "run", "--split", "validation", "--import", "mine", folder=tmp_path)
+    assert known.returncode == 0, known.stderr
+
+
 def test_mistakes_are_explained_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()
@@ -142,6 +213,14 @@ def test_mistakes_are_explained_without_a_traceback(tmp_path: Path) -> None:
         (["train", "digits", "--output", "used"], 1, "is there already"),
         (["train", "--resume", "nowhere"], 1, "is not a run"),
         (["data", "get", "mnst"], 1, "Did you mean mnist?"),
+        (["train", "--data", "nothing.csv"], 1, "There is no"),
+        (
+            ["train", "--data", "used", "--task", "guess"],
+            1,
+            "--task is 'guess'; choose one of 'classification'",
+        ),
+        (["train", "digits", "--model.layer", "s7"], 1, "layer is 's7'; choose one of"),
+        (["train", "digits", "--import", "nowhere"], 1, "No module named 'nowhere'"),
     ]
     for arguments, code, message in cases:
         result = s4(*arguments, folder=tmp_path)
@@ -154,7 +233,13 @@ def test_mistakes_are_explained_without_a_traceback(tmp_path: Path) -> None:
 def test_lists_and_help(tmp_path: Path) -> None:
     for arguments, wanted in (
         (["--help"], ["s4 train NAME", "s4 data get"]),
-        (["list"], ["lra-path-x", "96.35", "sc10-raw", "98.32"]),
+        (["--version"], ["torchs4 "]),
+        (["list"], ["lra-path-x", "96.35", "sc10-raw", "98.32", "bits per character", "MSE"]),
+        (["train", "digits", "--model.layer", "transformer", "--help"], ["--model.heads", "--model.stem"]),
+        (
+            ["train", "--data", "x.csv", "--task", "forecasting", "--help"],
+            ["--data.horizon", "--model.layers"],
+        ),
         (["data", "list"], ["cifar10", "CC BY 4.0", "generated"]),
         (
             ["train", "lra-text", "--help"],

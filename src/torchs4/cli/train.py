@@ -1,8 +1,6 @@
 """`s4 train NAME …`, `s4 train --data FILE …` and `s4 train --resume RUN`."""
 
-import importlib
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -74,7 +72,6 @@ def train(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         console.print(USAGE)
         return list_recipes([])
-    arguments = _import_modules(arguments)
     if peek(arguments, "--resume") is not None:
         return _resume(arguments)
     path, rest = take(arguments, "--data")
@@ -96,15 +93,6 @@ def train(arguments: list[str]) -> int:
         folder=f"{name}-{preset}",
         preset=preset,
     )
-
-
-def _import_modules(arguments: list[str]) -> list[str]:
-    """`--import MODULE` runs a file of the user's that registers layers; the arguments without it."""
-    module, rest = take(arguments, "--import")
-    if module is not None:
-        sys.path.insert(0, os.getcwd())
-        importlib.import_module(module.removesuffix(".py"))
-    return rest
 
 
 def _resume(arguments: list[str]) -> int:

@@ -27,6 +27,7 @@ class LSSLConfig(SSMConfig):
 
     start: "legs" (shifted Legendre polynomials, LSSL's own), "legt", or for the ablations "gaussian" and
     "diagonal", whose matrices are random.
+    discretization: "bilinear" or "zoh" (zero-order hold).
     """
 
     start: str = "legs"

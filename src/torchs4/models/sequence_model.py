@@ -20,6 +20,7 @@ from torchs4.layers.inputs import (
     require_tensor,
     require_vector,
 )
+from torchs4.layers.padding import zero_padding
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.signatures import lists_options
 from torchs4.models.pooling import POOLING_KINDS, PoolingKind, build_pooling
@@ -170,13 +171,15 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
         """
         self._require_sequence(x)
         mask = position_mask(x, lengths, mask)
+        if self.config.vocabulary_size is None:
+            x = zero_padding(x, mask)
         encoded = self._encoded(x)
         if self.stem is None:
             return self._predicted(self.pooling(self.stack(encoded, mask=mask, rate=rate), mask))
         at_rate = self.stem.at_rate(rate)
         if mask is not None:
             require_padding_at_end(mask)
-            encoded, mask = encoded.masked_fill(~mask[..., None], 0), mask[:, :: at_rate.stride]
+            encoded, mask = zero_padding(encoded, mask), mask[:, :: at_rate.stride]
         y = self.pooling(self.stack(self.stem(encoded, at_rate), mask=mask, rate=at_rate.rate), mask)
         if self.config.pooling == "none":
             y = y.repeat_interleave(at_rate.stride, dim=1)[:, : x.shape[1]]
@@ -236,11 +239,16 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
     def initial_state(self, batch_size: int) -> State:
         """The state before the first position: a dictionary of tuples of tensors."""
         state: State = {"blocks": self.stack.initial_state(batch_size)}
-        empty = self.head.weight.new_zeros(batch_size, self.config.features)
+        empty = self._weight().new_zeros(batch_size, self.config.features)
         state["pooling"] = self.pooling.initial_state(empty)
         if self.stem is not None:
             state["stem"], state["held"] = self.stem.initial_state(empty), (empty,)
         return state
+
+    def _weight(self) -> Tensor:
+        """One that tells the model's place and dtype, even if the head was wrapped or replaced."""
+        head = self.head
+        return head.weight if type(head) is nn.Linear else next(self.stack.parameters())
 
     def _encoded(self, x: Tensor) -> Tensor:
         return self.encoder(x if self.input_scaling is None else self.input_scaling.to_network(x))
@@ -252,7 +260,7 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
     def _require_sequence(self, x: Tensor) -> None:
         if self.config.vocabulary_size is None:
             require_sequence(x, self.config.input_features)
-            require_dtype(x, self.head.weight)
+            require_dtype(x, self._weight())
             return
         require_tensor("x", x)
         if x.ndim != 2:
@@ -263,7 +271,7 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
     def _require_position(self, x_t: Tensor) -> None:
         if self.config.vocabulary_size is None:
             require_vector(x_t, self.config.input_features)
-            require_dtype(x_t, self.head.weight)
+            require_dtype(x_t, self._weight())
             return
         if x_t.ndim != 1:
             raise ValueError(f"x_t has shape {tuple(x_t.shape)}; expected tokens of shape (batch,).")

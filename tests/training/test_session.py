@@ -1,0 +1,152 @@
+"""`torchs4.train`: data in memory or in files, any task, one folder, and runs that continue."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+import torchs4
+from torchs4 import SequenceModel, SequenceModelConfig
+from torchs4.data import TextFile, from_arrays
+from torchs4.recipes import network
+from torchs4.training.config import BudgetOptions, OptimizerOptions
+from torchs4.training.loop import Trainer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = network(layers=1, features=4, state_size=4, dropout=0.2)
+OPTIM = OptimizerOptions(lr=0.01, batch_size=8)
+BUDGET = BudgetOptions(epochs=2)
+
+
+def signals(n: int = 40, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).normal(3.0, 2.0, (n, 20)).astype(np.float32)
+
+
+def classes() -> Any:
+    x = signals()
+    return from_arrays(x, np.where(x.mean(1) > 3, "high", "low"), validation=0.2, test=0.2)
+
+
+def values() -> Any:
+    x = signals()
+    return from_arrays(x, x.mean(1), validation=0.2, test=0.2)
+
+
+def positions() -> Any:
+    x = [row[: 5 + index % 10] for index, row in enumerate(signals())]
+    return from_arrays(x, [np.cumsum(row) for row in x], validation=0.2)
+
+
+def text(folder: Path) -> TextFile:
+    path = folder / "book.txt"
+    path.write_text("the quick brown fox jumps over the lazy dog. " * 60)
+    return TextFile(str(path), length=16)
+
+
+def data_of(kind: str, folder: Path) -> Any:
+    makers: dict[str, Any] = {"classes": classes, "values": values, "positions": positions}
+    return text(folder) if kind == "text" else makers[kind]()
+
+
+def run(folder: Path, data: Any, **options: Any) -> Any:
+    arguments = {"optim": OPTIM, "budget": BUDGET, "checkpoint_seconds": 0.0, "quiet": True, **options}
+    return torchs4.train(
+        arguments.pop("model", SMALL), data, output=folder, data_dir=folder.parent, **arguments
+    )
+
+
+@pytest.mark.parametrize("kind", ["classes", "values", "positions", "text"])
+def test_every_task_trains_and_continues_bit_for_bit(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(tmp_path / "whole", data_of(kind, tmp_path))
+    steps = whole.summary["steps"]
+    step, taken = Trainer._step, []
+
+    def dies(self: Trainer, *arguments: Any) -> Any:
+        taken.append(1)
+        if len(taken) == steps // 2 + 1:
+            raise RuntimeError("killed")
+        return step(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "_step", dies)
+    with pytest.raises(RuntimeError, match="killed"):
+        run(tmp_path / "killed", data_of(kind, tmp_path))
+    resumed = run(tmp_path / "killed", data_of(kind, tmp_path), resume=True)
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[name], tensor), name
+    metric = whole.summary["metrics"][0]["name"]
+    best = f"best_validation_{metric}"
+    assert resumed.summary[best] == whole.summary[best]
+    assert json.loads((tmp_path / "killed" / "summary.json").read_text())["steps"] == steps
+
+
+def test_a_run_leaves_what_a_person_and_a_program_need(tmp_path: Path) -> None:
+    finished = run(tmp_path / "run", classes())
+    names = {path.name for path in finished.folder.iterdir()}
+    assert {"config.json", "metrics.jsonl", "summary.json", "curves.png", "kernels.png", "best"} <= names
+    model = SequenceModel.from_pretrained(finished.folder / "best")
+    assert model.config.names == ("high", "low")
+    assert model.config.input_scaling is not None
+    assert model.config.input_scaling.shift[0] == pytest.approx(3.0, abs=0.3)
+    x = torch.from_numpy(signals(4, seed=1))[..., None]
+    torch.testing.assert_close(model(x), finished.model(x))
+
+
+def test_a_simple_question_is_learned(tmp_path: Path) -> None:
+    x = signals(300)
+    data = from_arrays(x, 100 + 10 * x.mean(1), test=0.2)
+    optim = OptimizerOptions(lr=0.01, ssm_lr=0.01, batch_size=16)
+    finished = run(
+        tmp_path / "run",
+        data,
+        model=network(layers=1, features=16, state_size=8),
+        optim=optim,
+        budget=BudgetOptions(epochs=12),
+    )
+    # In units of the answers' own deviation.
+    assert finished.summary["test_mse"] < 0.2
+    predicted = finished.model(torch.from_numpy(x[:5, :, None])).detach().numpy()[:, 0]
+    assert np.abs(predicted - (100 + 10 * x[:5].mean(1))).max() < 10
+
+
+def test_a_run_continues_only_with_what_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "run", classes())
+    with pytest.raises(ValueError, match="is there already"):
+        run(tmp_path / "run", classes())
+    with pytest.raises(ValueError, match=r"begun with other arguments: data was .*fingerprint"):
+        run(tmp_path / "run", values(), resume=True)
+    with pytest.raises(ValueError, match="begun with other arguments: seed was 0, now it is 1"):
+        run(tmp_path / "run", classes(), resume=True, seed=1)
+    with pytest.raises(ValueError, match="which run to continue"):
+        torchs4.train(SMALL, classes(), resume=True)
+
+
+def test_a_model_is_trained_further(tmp_path: Path) -> None:
+    first = run(tmp_path / "first", classes())
+    before = first.model.state_dict()["head.weight"].clone()
+    second = run(tmp_path / "second", classes(), model=first.model)
+    assert not torch.equal(second.model.state_dict()["head.weight"], before)
+    assert second.model.config == first.model.config
+
+
+def test_training_ends_early_when_validation_no_longer_improves(tmp_path: Path) -> None:
+    optim = OptimizerOptions(lr=0.0, ssm_lr=0.0, batch_size=8)
+    finished = run(tmp_path / "run", classes(), optim=optim, budget=BudgetOptions(epochs=50, early_stop=3))
+    # The first epoch is the best, and nothing changes after it.
+    assert finished.summary["epochs"] == 4
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"model is a Linear; expected SequenceModelConfig\(…\)"):
+        run(tmp_path / "run", classes(), model=torch.nn.Linear(1, 1))
+    assert not (tmp_path / "run").exists()
+    assert isinstance(SMALL, SequenceModelConfig)
