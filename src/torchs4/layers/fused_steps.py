@@ -38,9 +38,10 @@ class FusedSteps:
         parts: of each block, or None for an unusual one.
         """
         if (
-            # Compilers and gradients want plain operations.
+            # Gradients, compilers and transforms of functions want plain operations.
             torch.is_grad_enabled()
             or torch.compiler.is_compiling()
+            or ops.inside_transform()
             or x_t.dtype not in (torch.float32, torch.float64)
             or torch.is_autocast_enabled(x_t.device.type)
         ):

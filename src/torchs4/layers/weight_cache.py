@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from torchs4 import ops
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
@@ -51,9 +53,10 @@ class WeightCache:
         """The slot's value for this key, computed now if the weights or the key are new.
 
         places: weights that the value reads where they lie; they matter only if they lie elsewhere now.
-        With gradients on, or inside a compiler, nothing is remembered: the value must stay connected.
+        With gradients on, or inside a compiler or a transform of functions, nothing is remembered: the value
+        must stay connected.
         """
-        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or ops.inside_transform():
             return compute()
         with self._lock:
             if not (_all_match(self._weights, weights) and _all_match(self._places, places)):

@@ -32,9 +32,11 @@ from torchs4.ops.reference import (
     output_row,
 )
 from torchs4.ops.registered import kernel_dtype
+from torchs4.ops.transforms import inside_transform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
     from jaxtyping import Bool, Float
 
@@ -60,6 +62,7 @@ __all__ = [
     "dropout",
     "gated_residual",
     "get_implementation",
+    "inside_transform",
     "kernel_dtype",
     "long_convolution",
     "masked_batch_norm",
@@ -88,7 +91,8 @@ def dplr_kernel(
     _require_shape("B", B, (H, n, 2))
     _require_shape("C", C, (C.shape[0], H, n, 2))
     _require_shape("dt", dt, (H,))
-    return registered.modal_kernel(*registered.bilinear(A, P, Q, B, dt), C, length)
+    run = _operators()
+    return run.modal_kernel(*run.bilinear(A, P, Q, B, dt), C, length)
 
 
 def diagonal_kernel(
@@ -106,7 +110,7 @@ def diagonal_kernel(
     _require_shape("C", C, (C.shape[0], H, n, 2))
     _require_shape("dt", dt, (H,))
     a, weights = reference.power_system(A, B, C, dt, method)
-    return registered.power_kernel(a, weights, length, kernel_dtype(C))
+    return _operators().power_kernel(a, weights, length, kernel_dtype(C))
 
 
 def long_convolution(
@@ -126,7 +130,7 @@ def long_convolution(
         _require_shape("backward_kernel", backward_kernel, tuple(kernel.shape))
     if skip is not None:
         _require_shape("skip", skip, tuple(kernel.shape[:2]))
-    return registered.long_convolution(u, kernel, backward_kernel, skip).permute(1, 2, 0, 3)
+    return _operators().long_convolution(u, kernel, backward_kernel, skip).permute(1, 2, 0, 3)
 
 
 def dplr_chunk_operators(
@@ -139,7 +143,7 @@ def dplr_chunk_operators(
     block: int,
 ) -> ChunkOperators:
     """What the system of `dplr_kernel` does to a block of that many samples."""
-    return _modal_chunk_operators(registered.bilinear(A, P, Q, B, dt), C, block)
+    return _modal_chunk_operators(_operators().bilinear(A, P, Q, B, dt), C, block)
 
 
 def diagonal_chunk_operators(
@@ -156,7 +160,7 @@ def diagonal_chunk_operators(
 
 def _modal_chunk_operators(system: tuple[Tensor, ...], C: Tensor, block: int) -> ChunkOperators:
     _require_length(block)
-    implementation = reference if runs_reference(C) else registered
+    implementation = reference if runs_reference(C) else _operators()
     return ChunkOperators(*implementation.modal_chunk_operators(*system, C, block))
 
 
@@ -179,7 +183,7 @@ def chunk_pass(
     _require_shape("u", u, (batch, length, H))
     _require_shape("state", state, (batch, H, N))
     _require_shape("skip", skip, (M, H))
-    implementation = reference if runs_reference(u) else registered
+    implementation = reference if runs_reference(u) else _operators()
     y, final = implementation.chunk_pass(*operators, skip, u, state)
     return y.permute(1, 2, 0, 3), final
 
@@ -204,7 +208,7 @@ def gated_residual(
     if dtypes != {torch.float32} and dtypes != {torch.float64}:
         # Half precision, alone or beside full precision: PyTorch's rules decide what comes out.
         return reference.gated_residual(mixed, bias, residual, scale)
-    return registered.gated_residual(mixed, bias, residual, scale)
+    return _operators().gated_residual(mixed, bias, residual, scale)
 
 
 def dropout(x: Float[Tensor, "*shape"], probability: float) -> Float[Tensor, "*shape"]:
@@ -213,8 +217,8 @@ def dropout(x: Float[Tensor, "*shape"], probability: float) -> Float[Tensor, "*s
     What it draws comes from PyTorch's generator: `torch.manual_seed` repeats it.
     """
     on_cpu = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    if not on_cpu or not 0 < probability < 1:
-        # Other devices draw masks faster than they could be hashed.
+    if not on_cpu or not 0 < probability < 1 or inside_transform():
+        # Other devices draw masks faster than they could be hashed; transforms have rules about randomness.
         return torch.nn.functional.dropout(x, probability)
     return registered.dropout(x, torch.randint(2**63 - 1, ()), probability)
 
@@ -234,7 +238,7 @@ def masked_batch_norm(
     _require_shape("mask", mask, tuple(x.shape[:-1]))
     _require_shape("weight", weight, (H,))
     _require_shape("bias", bias, (H,))
-    y, mean, variance = registered.masked_batch_norm(x.to(weight.dtype), mask, weight, bias, epsilon)
+    y, mean, variance = _operators().masked_batch_norm(x.to(weight.dtype), mask, weight, bias, epsilon)
     return y.to(x.dtype), mean.detach(), variance.detach()
 
 
@@ -247,6 +251,8 @@ def dplr_step(
 ) -> tuple[Float[Tensor, "B M H"], Float[Tensor, "B H N"]]:
     """One step at O(N) per feature: the output C x + D u and the next state x."""
     arguments = (*system, C, D, u, state)
+    if inside_transform():
+        return reference.modal_step(*arguments)
     if torch.is_grad_enabled() and any(x.requires_grad for x in arguments):
         return reference.modal_step(*arguments)
     if torch.compiler.is_compiling():
@@ -260,6 +266,11 @@ def prepare_blocks(blocks: Sequence[BlockWeights]) -> PreparedBlocks:
     """Equal blocks, ready to step in one call; weights that change in place are seen."""
     prepared: PreparedBlocks = implementation_for(blocks[0].mixing_weight).PreparedBlocks(blocks)
     return prepared
+
+
+def _operators() -> ModuleType:
+    """Where the operators with a backward pass of their own are taken from."""
+    return reference if inside_transform() else registered
 
 
 def _require_length(length: int) -> None:

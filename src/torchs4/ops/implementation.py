@@ -51,6 +51,11 @@ def implementation_for(tensor: Tensor) -> ModuleType:
     return _load("reference" if runs_reference(tensor) else "cpu")
 
 
+def plain_formulas() -> ModuleType:
+    """The module whose functions are plain PyTorch and can be differentiated like it."""
+    return _load("reference")
+
+
 @lru_cache(maxsize=2)
 def _load(name: str) -> ModuleType:
     # numba takes a while to import: only those pay who run something.

@@ -1,7 +1,8 @@
 """Operators registered with torch.library.
 
 A compiler or an exporter sees one opaque node with known shapes instead of loops, threads and complex
-numbers. Each has a written-out backward pass and runs the implementation that is chosen for its tensors.
+numbers. Each has a written-out backward pass and runs the implementation that is chosen for its tensors. A
+backward pass that is to be differentiated itself goes through the plain formulas.
 
 Inside a compiled graph PyTorch calls these with lazy conjugation switched off, so implementations conjugate
 with `conj_physical`, never with `conj`.
@@ -9,17 +10,38 @@ with `conj_physical`, never with `conj`.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from torchs4.ops.implementation import implementation_for
+from torchs4.ops.implementation import implementation_for, plain_formulas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 def kernel_dtype(C: Tensor) -> torch.dtype:
     """Kernels come in float64 for float64 parameters and in float32 for everything narrower."""
     return torch.float64 if C.dtype == torch.float64 else torch.float32
+
+
+def _differentiably(
+    function: Callable[..., Any], inputs: Sequence[Tensor | None], grads: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """The gradients of a plain function for the inputs that want one, fit to be differentiated again."""
+    # One tensor may be two of the inputs, whose gradients are apart.
+    own = [x if x is None or not x.requires_grad else x.view_as(x) for x in inputs]
+    wanted = [x for x in own if x is not None and x.requires_grad]
+    outputs = function(*own)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    pairs = [(y, grad) for y, grad in zip(outputs, grads, strict=True) if y.requires_grad]
+    found = torch.autograd.grad(
+        [y for y, _ in pairs], wanted, [grad for _, grad in pairs], create_graph=True, allow_unused=True
+    )
+    rest = iter(found)
+    return tuple(next(rest) if x is not None and x.requires_grad else None for x in own)
 
 
 @torch.library.custom_op("torchs4::bilinear", mutates_args=())
@@ -52,8 +74,11 @@ def _keep_continuous_system(ctx: Any, inputs: tuple[Any, ...], output: tuple[Ten
     ctx.save_for_backward(*inputs)
 
 
-def _differentiate_bilinear(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-    return tuple(bilinear_backward(list(grads), *ctx.saved_tensors))
+def _differentiate_bilinear(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    system = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        return _differentiably(plain_formulas().bilinear, system, grads)
+    return tuple(bilinear_backward(list(grads), *system))
 
 
 bilinear.register_autograd(_differentiate_bilinear, setup_context=_keep_continuous_system)
@@ -88,7 +113,11 @@ def _keep_system(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _differentiate_modal_kernel(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return (*modal_kernel_backward(grad, *ctx.saved_tensors), None)
+    system = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        kernel = partial(plain_formulas().modal_kernel, length=grad.shape[-1])
+        return (*_differentiably(kernel, system, [grad]), None)
+    return (*modal_kernel_backward(grad, *system), None)
 
 
 modal_kernel.register_autograd(_differentiate_modal_kernel, setup_context=_keep_system)
@@ -121,7 +150,11 @@ def _keep_modes(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _differentiate_power_kernel(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return (*power_kernel_backward(grad, *ctx.saved_tensors), None, None)
+    system = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        kernel = partial(plain_formulas().power_kernel, length=grad.shape[-1], dtype=grad.dtype)
+        return (*_differentiably(kernel, system, [grad]), None, None)
+    return (*power_kernel_backward(grad, *system), None, None)
 
 
 power_kernel.register_autograd(_differentiate_power_kernel, setup_context=_keep_modes)
@@ -161,8 +194,12 @@ def _keep_signal(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _differentiate_long_convolution(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    skip = ctx.saved_tensors[3]
-    u_grad, kernel_grad, *rest = long_convolution_backward(grad, *ctx.saved_tensors)
+    # Read once: checkpointing allows no more.
+    inputs = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        return _differentiably(plain_formulas().long_convolution, inputs, [grad])
+    skip = inputs[3]
+    u_grad, kernel_grad, *rest = long_convolution_backward(grad, *inputs)
     # The skip acts like one more value of the kernel's first sample.
     skip_grad = None if skip is None else kernel_grad[..., 0].to(skip.dtype)
     return u_grad, kernel_grad, (rest[0] if rest else None), skip_grad
@@ -211,7 +248,11 @@ def _keep_discrete_system(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tenso
 
 
 def _differentiate_modal_chunk_operators(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-    return (*modal_chunk_operators_backward(list(grads), *ctx.saved_tensors), None)
+    system = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        operators = partial(plain_formulas().modal_chunk_operators, block=grads[0].shape[1])
+        return (*_differentiably(operators, system, grads), None)
+    return (*modal_chunk_operators_backward(list(grads), *system), None)
 
 
 modal_chunk_operators.register_autograd(
@@ -262,8 +303,11 @@ def _keep_chunk(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -
     ctx.save_for_backward(*inputs)
 
 
-def _differentiate_chunk_pass(ctx: Any, grad: Tensor, final_grad: Tensor) -> tuple[Tensor, ...]:
-    return tuple(chunk_pass_backward(grad, final_grad, list(ctx.saved_tensors)))
+def _differentiate_chunk_pass(ctx: Any, grad: Tensor, final_grad: Tensor) -> tuple[Tensor | None, ...]:
+    inputs = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        return _differentiably(plain_formulas().chunk_pass, inputs, [grad, final_grad])
+    return tuple(chunk_pass_backward(grad, final_grad, list(inputs)))
 
 
 chunk_pass.register_autograd(_differentiate_chunk_pass, setup_context=_keep_chunk)
@@ -297,7 +341,11 @@ def _keep_gates(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _differentiate_gated_residual(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return (*gated_residual_backward(grad, *ctx.saved_tensors), grad, None)
+    mixed, bias, scale = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        gates = partial(plain_formulas().gated_residual, residual=torch.zeros_like(grad), scale=scale)
+        return (*_differentiably(gates, [mixed, bias], [grad]), grad, None)
+    return (*gated_residual_backward(grad, mixed, bias, scale), grad, None)
 
 
 gated_residual.register_autograd(_differentiate_gated_residual, setup_context=_keep_gates)
@@ -368,12 +416,22 @@ def _(
 
 
 def _keep_rows(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, mask, weight, _, ctx.epsilon = inputs
-    ctx.save_for_backward(x, mask, weight, *output[1:])
+    x, mask, weight, bias, ctx.epsilon = inputs
+    ctx.save_for_backward(x, mask, weight, bias, *output[1:])
 
 
 def _differentiate_masked_batch_norm(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    x_grad, weight_grad, bias_grad = masked_batch_norm_backward(grad, *ctx.saved_tensors, ctx.epsilon)
+    x, mask, weight, bias, mean, variance = ctx.saved_tensors
+    if torch.is_grad_enabled():
+
+        def normalised(*inputs: Tensor) -> Tensor:
+            y, _, _ = plain_formulas().masked_batch_norm(*inputs, ctx.epsilon)
+            return y
+
+        return (*_differentiably(normalised, [x, mask, weight, bias], [grad]), None)
+    x_grad, weight_grad, bias_grad = masked_batch_norm_backward(
+        grad, x, mask, weight, mean, variance, ctx.epsilon
+    )
     return x_grad, None, weight_grad, bias_grad, None
 
 
