@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 from harness import THREADS, record, show
-from torch.nn import functional as F
 
 from torchs4 import parameter_groups, recipes
 from torchs4.data import DatasetMissingError, Pathfinder, SpeechCommands, data_folder
 from torchs4.description import Batch, InputDescription
+from torchs4.models import build_model
+from torchs4.tasks import Classification, Task
 from torchs4.training.provenance import peak_memory_mb
 
 # Numbers of float32 that a block keeps for each position and feature, roughly, and what they may take.
@@ -62,10 +63,10 @@ def take_steps(name: str, preset: Any, data_dir: Path) -> dict[str, Any]:
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
     config = recipes.recipe_config(name, preset)
-    batch_of, description, classes, source = inputs(config, data_dir)
-    model = config.model.build(description, classes)
+    batch_of, description, task, source = inputs(config, data_dir)
+    model = build_model(config.model, description, task.output)
     options = config.model
-    per_example = 4 * NUMBERS_PER_FEATURE * options.layers * options.features * description.length
+    per_example = 4 * NUMBERS_PER_FEATURE * options.num_layers * options.features * description.length
     per_example *= description.documents
     batch_size = max(2, min(config.optim.batch_size, int(MEMORY / per_example)))
     optim = config.optim
@@ -75,7 +76,7 @@ def take_steps(name: str, preset: Any, data_dir: Path) -> dict[str, Any]:
     for step in range(STEPS):
         batch = batch_of(np.arange(step * batch_size, (step + 1) * batch_size))
         start = time.perf_counter()
-        loss = F.cross_entropy(model(batch.x, lengths=batch.lengths), batch.y)
+        loss = task.sums(model(batch.x, lengths=batch.lengths), batch)[0] / task.count(batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -93,7 +94,7 @@ def take_steps(name: str, preset: Any, data_dir: Path) -> dict[str, Any]:
     }
 
 
-def inputs(config: Any, data_dir: Path) -> tuple[Any, InputDescription, int, str]:
+def inputs(config: Any, data_dir: Path) -> tuple[Any, InputDescription, Task, str]:
     data_config, source = config.data, "as the preset has it"
     if isinstance(data_config, Pathfinder):
         data_config, source = replace(data_config, count=2000), "2,000 generated pictures"
@@ -104,8 +105,8 @@ def inputs(config: Any, data_dir: Path) -> tuple[Any, InputDescription, int, str
     except DatasetMissingError:
         # Retrieval: pairs of documents of printable characters.
         description = InputDescription("tokens", 98, data_config.max_length, documents=2)
-        return random_pairs(description), description, 2, "random characters"
-    return data.train.batch, data.input, len(data.classes), source
+        return random_pairs(description), description, Classification(("no", "yes")), "random characters"
+    return data.train.batch, data.input, data.task, source
 
 
 def random_pairs(description: InputDescription) -> Any:

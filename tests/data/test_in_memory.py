@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchs4.data import fingerprint, from_arrays, from_dataset
-from torchs4.data.moments import Moments
+from torchs4.data.own.moments import Moments
 from torchs4.tasks import Classification, PositionRegression, Regression
 
 if TYPE_CHECKING:

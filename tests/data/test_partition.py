@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchs4.data.partition import divide, require_fractions
+from torchs4.data.own.partition import divide, require_fractions
 
 
 @settings(deadline=None, derandomize=True, database=None)

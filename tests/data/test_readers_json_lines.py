@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from torchs4.data.readers import Layout, read_json_lines
+from torchs4.data.own.readers import Layout, read_json_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torchs4.data.examples import Examples
+    from torchs4.data.own.examples import Examples
 
 
 def read(folder: Path, *lines: str, **layout: Any) -> Examples:

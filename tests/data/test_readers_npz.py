@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from torchs4.data.readers import Layout, read_npz
+from torchs4.data.own.readers import Layout, read_npz
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torchs4.data.examples import Examples
+    from torchs4.data.own.examples import Examples
 
 X, Y = np.arange(12.0).reshape(4, 3), np.array([0, 1, 0, 1])
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from torchs4.data.readers import Layout, read_csv, read_parquet
-from torchs4.data.readers.packages import require_package
+from torchs4.data.own.readers import Layout, read_csv, read_parquet
+from torchs4.data.own.readers.packages import require_package
 
 pyarrow = pytest.importorskip("pyarrow", reason="tables are read with pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -15,7 +15,7 @@ parquet = pytest.importorskip("pyarrow.parquet")
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torchs4.data.examples import Examples
+    from torchs4.data.own.examples import Examples
 
 WIDE = "label,t0,t1,t2\nup,1,2,3\ndown,4,5.5,6\nup,-7,8e1,9\n"
 # Rows of both sequences are mixed, and those of "b" are in the wrong order.

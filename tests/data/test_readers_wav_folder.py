@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from torchs4.data.readers import Layout, read_wav_folder
-from torchs4.data.stored import EqualSequences, UnequalSequences
+from torchs4.data.own.readers import Layout, read_wav_folder
+from torchs4.data.own.stored import EqualSequences, UnequalSequences
 
 soundfile = pytest.importorskip("soundfile", reason="recordings are read with soundfile")
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torchs4.data.examples import Examples
+    from torchs4.data.own.examples import Examples
 
 
 def tone(samples: int, hertz: float = 440, rate: int = 8000, channels: int = 1) -> np.ndarray:

@@ -6,22 +6,22 @@ from functools import partial
 from torchs4.data.cifar import CIFAR10
 from torchs4.data.digits import BundledDigits, Digits, LabeledDigits, load_digits
 from torchs4.data.ett import ETT
-from torchs4.data.files import SequenceFiles
 from torchs4.data.fingerprint import fingerprint
 from torchs4.data.given import GivenData
 from torchs4.data.idx import read_idx
 from torchs4.data.imdb import IMDB
-from torchs4.data.in_memory import from_arrays
 from torchs4.data.listops import ListOps
 from torchs4.data.location import DatasetMissingError, data_folder
 from torchs4.data.mnist import MNIST
+from torchs4.data.own.files import SequenceFiles
+from torchs4.data.own.in_memory import from_arrays
+from torchs4.data.own.torch_datasets import from_dataset
 from torchs4.data.pathfinder import Pathfinder
 from torchs4.data.retrieval import Retrieval
 from torchs4.data.sequences import DataConfig, SequenceData, Split
 from torchs4.data.series import SeriesFile
 from torchs4.data.speech_commands import SpeechCommands
 from torchs4.data.text import TextFile
-from torchs4.data.torch_datasets import from_dataset
 from torchs4.data.wikitext import WikiText2
 from torchs4.description import Batch, InputDescription
 

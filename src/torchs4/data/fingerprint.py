@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchs4.data.stored import StoredSplit
+from torchs4.data.own.stored import StoredSplit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchs4.data.examples import Examples
-from torchs4.data.readers.columns import Columns, CsvColumns
-from torchs4.data.readers.layout import listed, require_names
-from torchs4.data.readers.packages import require_package
+from torchs4.data.own.examples import Examples
+from torchs4.data.own.readers.columns import Columns, CsvColumns
+from torchs4.data.own.readers.layout import listed, require_names
+from torchs4.data.own.readers.packages import require_package
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from torchs4.data.readers.layout import Layout
+    from torchs4.data.own.readers.layout import Layout
 
 # How pandas stores the numbers of rows.
 _ROW_NUMBERS = re.compile(r"__index_level_\d+__")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from torchs4.data.examples import Examples
-from torchs4.data.readers.layout import listed, require_names
+from torchs4.data.own.examples import Examples
+from torchs4.data.own.readers.layout import listed, require_names
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torchs4.data.readers.layout import Layout
+    from torchs4.data.own.readers.layout import Layout
 
 _USUAL_INPUTS = ("x", "text")
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from torchs4.data.answers import TaskName
+    from torchs4.data.own.answers import TaskName
 
 _USUAL_LABELS = ("label", "class", "target", "y")
 # Names in an error before it says how many more there are.

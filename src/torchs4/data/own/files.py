@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from torchs4.configuration import require_at_least, require_choice
-from torchs4.data.answers import TaskName
-from torchs4.data.in_memory import Wishes, assemble
-from torchs4.data.partition import require_fractions
-from torchs4.data.readers import (
+from torchs4.data.own.answers import TaskName
+from torchs4.data.own.in_memory import Wishes, assemble
+from torchs4.data.own.partition import require_fractions
+from torchs4.data.own.readers import (
     Layout,
     read_csv,
     read_json_lines,
@@ -20,7 +20,7 @@ from torchs4.data.readers import (
 )
 
 if TYPE_CHECKING:
-    from torchs4.data.examples import Examples
+    from torchs4.data.own.examples import Examples
     from torchs4.data.progress import Progress
     from torchs4.data.sequences import SequenceData
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchs4.data.examples import as_plain
+from torchs4.data.own.examples import as_plain
+from torchs4.data.own.stored import EqualSequences, StoredSequences, UnequalSequences
 from torchs4.data.sequences import offsets_of
-from torchs4.data.stored import EqualSequences, StoredSequences, UnequalSequences
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from torchs4.data.examples import Examples
+    from torchs4.data.own.examples import Examples
 
 _SHAPES = "(examples, positions) or (examples, positions, channels)"
 

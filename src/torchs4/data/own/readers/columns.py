@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchs4.data.readers.packages import require_package
-from torchs4.data.survey import is_finite
+from torchs4.data.own.readers.packages import require_package
+from torchs4.data.own.survey import is_finite
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from torchs4.data.examples import Examples
+from torchs4.data.own.examples import Examples
+from torchs4.data.own.readers.packages import require_package
+from torchs4.data.own.stored import EqualSequences, StoredSequences, UnequalSequences
 from torchs4.data.prepared import prepared_arrays
 from torchs4.data.progress import reported
-from torchs4.data.readers.packages import require_package
 from torchs4.data.sequences import offsets_of
-from torchs4.data.stored import EqualSequences, StoredSequences, UnequalSequences
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from torchs4.data.own.readers.layout import Layout
     from torchs4.data.progress import Progress
-    from torchs4.data.readers.layout import Layout
 
 _SUFFIXES = (".wav", ".flac", ".ogg")
 # Raised when the prepared arrays change meaning.

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchs4.data.moments import Moments
+from torchs4.data.own.moments import Moments
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from torchs4.data.examples import Examples
+    from torchs4.data.own.examples import Examples
+    from torchs4.data.own.stored import Block, StoredSequences
     from torchs4.data.progress import Progress
-    from torchs4.data.stored import Block, StoredSequences
 
 
 def survey(

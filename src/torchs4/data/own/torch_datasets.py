@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from torchs4.data.examples import Examples
-from torchs4.data.in_memory import Wishes, assemble
-from torchs4.data.inputs import read_sequence
+from torchs4.data.own.examples import Examples
+from torchs4.data.own.in_memory import Wishes, assemble
+from torchs4.data.own.inputs import read_sequence
+from torchs4.data.own.stored import Block, Picked, StoredSequences
 from torchs4.data.progress import reported
 from torchs4.data.sequences import offsets_of, padded, padded_length
-from torchs4.data.stored import Block, Picked, StoredSequences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from torchs4.data.answers import TaskName
+    from torchs4.data.own.answers import TaskName
     from torchs4.data.progress import Progress
     from torchs4.data.sequences import SequenceData
 

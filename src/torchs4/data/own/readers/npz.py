@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchs4.data.examples import Examples
-from torchs4.data.readers.layout import listed
+from torchs4.data.own.examples import Examples
+from torchs4.data.own.readers.layout import listed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from torchs4.data.readers.layout import Layout
+    from torchs4.data.own.readers.layout import Layout
 
 _PARTS = ("", "_validation", "_test")
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from torchs4.data.examples import as_plain
-from torchs4.data.inputs import map_array
+from torchs4.data.own.examples import as_plain
+from torchs4.data.own.inputs import map_array
+from torchs4.data.own.stored import EqualSequences, StoredSequences, UnequalSequences
+from torchs4.data.own.survey import is_finite, refuse_value
 from torchs4.data.sequences import offsets_of
-from torchs4.data.stored import EqualSequences, StoredSequences, UnequalSequences
-from torchs4.data.survey import is_finite, refuse_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from torchs4.data.examples import Examples
+    from torchs4.data.own.examples import Examples
 
 TaskName = Literal["classification", "regression", "position-regression"]
 

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from torchs4.configuration import require_at_least, require_choice
-from torchs4.data.answers import Answers, TaskName, read_answers
 from torchs4.data.characters import (
     character_numbers,
     count_characters,
     encode_texts,
     frequent_characters,
 )
-from torchs4.data.examples import Examples
-from torchs4.data.inputs import read_inputs
-from torchs4.data.moments import Moments
-from torchs4.data.partition import Partition, divide, require_fractions
+from torchs4.data.own.answers import Answers, TaskName, read_answers
+from torchs4.data.own.examples import Examples
+from torchs4.data.own.inputs import read_inputs
+from torchs4.data.own.moments import Moments
+from torchs4.data.own.partition import Partition, divide, require_fractions
+from torchs4.data.own.stored import StoredSequences, StoredSplit, UnequalSequences
+from torchs4.data.own.survey import survey
 from torchs4.data.sequences import SequenceData, offsets_of
-from torchs4.data.stored import StoredSequences, StoredSplit, UnequalSequences
-from torchs4.data.survey import survey
 from torchs4.description import InputDescription, Scaling
 from torchs4.tasks import Classification, PositionRegression, Regression, Task
 

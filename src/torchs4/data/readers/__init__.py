@@ -1,9 +1,0 @@
-"""Files that people have, one format each, read into `Examples`."""
-
-from torchs4.data.readers.json_lines import read_json_lines
-from torchs4.data.readers.layout import Layout
-from torchs4.data.readers.npz import read_npz
-from torchs4.data.readers.tables import read_csv, read_parquet
-from torchs4.data.readers.wav_folder import read_wav_folder
-
-__all__ = ["Layout", "read_csv", "read_json_lines", "read_npz", "read_parquet", "read_wav_folder"]
