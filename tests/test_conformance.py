@@ -30,6 +30,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+import torchs4.layers
 from torchs4 import (
     LSSLConfig,
     LSTMConfig,
@@ -642,6 +643,10 @@ def test_a_limit_on_threads_is_kept() -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment.pop("NUMBA_NUM_THREADS", None)
     subprocess.run([sys.executable, "-c", THREADS_SCRIPT], env=environment, check=True, timeout=300)
+
+
+def test_the_suite_covers_every_registered_layer() -> None:
+    assert set(LAYER_CONFIGS) == set(torchs4.layers.LAYERS)
 
 
 def test_the_suite_covers_every_level() -> None:

@@ -1,5 +1,6 @@
 import os
 import wave
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,36 @@ def test_coefficients_are_standardised_one_by_one_by_training_clips_only(root: P
     assert batch.x.shape == (1, 161, 20)
     torch.testing.assert_close(batch.x[0].double(), (coefficients[-1] - mean) / deviation, rtol=0, atol=1e-5)
     assert (data.input.kind, data.input.size, data.input.length) == ("values", 20, 161)
+
+
+@pytest.mark.parametrize("form", ["raw", "mfcc"])
+def test_only_training_clips_drawn_with_a_generator_are_moved_and_made_louder(root: Path, form: Any) -> None:
+    plain, moving = (load(root, replace(OFFICIAL, form=form, augment=augment)) for augment in (False, True))
+    rows = np.arange(6)
+    before = plain.train.batch(rows).x
+    assert torch.equal(moving.train.batch(rows).x, before)
+    for split in ("validation", "test"):
+        other = getattr(moving, split).batch(rows, torch.Generator().manual_seed(0)).x
+        assert torch.equal(other, getattr(plain, split).batch(rows).x)
+    moved = moving.train.batch(rows, torch.Generator().manual_seed(0)).x
+    again = moving.train.batch(rows, torch.Generator().manual_seed(0)).x
+    assert torch.equal(moved, again)
+    length = before.shape[1]
+    farthest = round(0.1 * length)
+    for clip, source in zip(moved, before, strict=True):
+        # The middle is somewhere near the middle, up to a factor.
+        middle = clip[2 * farthest : length - 2 * farthest]
+        places = [
+            shift
+            for shift in range(-farthest, farthest + 1)
+            if _is_multiple(middle, source[2 * farthest + shift :][: len(middle)], form == "raw")
+        ]
+        assert len(places) == 1
+
+
+def _is_multiple(clip: torch.Tensor, source: torch.Tensor, by_any_factor: bool) -> bool:
+    factor = float((clip * source).sum() / source.square().sum()) if by_any_factor else 1.0
+    return 0.5 <= factor <= 2.0 and torch.allclose(clip, factor * source, atol=1e-4)
 
 
 def test_random_split_is_complete_and_without_overlap(root: Path) -> None:

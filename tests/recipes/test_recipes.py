@@ -220,10 +220,10 @@ def fake_data(config: Any) -> SequenceData:
     return SequenceData(description, task, split, split, split)
 
 
-def train_two_steps(config: Any, folder: Path, accelerator: Accelerator) -> dict[str, Any]:
+def train_two_steps(config: Any, folder: Path, accelerator: Accelerator, **options: Any) -> dict[str, Any]:
     config = dataclasses.replace(
         config,
-        model=with_options(config.model, layers=1, features=4, state_size=4),
+        model=with_options(config.model, layers=1, features=4, **options),
         optim=dataclasses.replace(config.optim, batch_size=4),
         budget=BudgetOptions(epochs=1),
     )
@@ -241,7 +241,16 @@ def train_two_steps(config: Any, folder: Path, accelerator: Accelerator) -> dict
 @pytest.mark.parametrize(("name", "preset"), PRESETS)
 def test_every_preset_trains_two_steps(name: str, preset: str, tmp_path: Path) -> None:
     config = recipes.recipe_config(name, preset)  # type: ignore[arg-type]
-    record = train_two_steps(config, tmp_path / "run", Accelerator(cpu=True))
+    record = train_two_steps(config, tmp_path / "run", Accelerator(cpu=True), state_size=4)
     assert record["step"] == 2
     assert math.isfinite(record["train_loss"])
+    assert math.isfinite(record["validation_loss"])
+
+
+@pytest.mark.parametrize(
+    "layer", [{"layer": "lstm"}, {"layer": "transformer", "heads": 2}], ids=["lstm", "transformer"]
+)
+@pytest.mark.parametrize("name", list(recipes.RECIPES))
+def test_every_recipe_trains_other_layers(name: str, layer: dict[str, Any], tmp_path: Path) -> None:
+    record = train_two_steps(recipes.recipe_config(name), tmp_path / "run", Accelerator(cpu=True), **layer)
     assert math.isfinite(record["validation_loss"])

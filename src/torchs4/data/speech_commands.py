@@ -22,7 +22,7 @@ from torchs4.description import InputDescription
 from torchs4.tasks import Classification
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from jaxtyping import Float
@@ -47,6 +47,8 @@ _HELD_OUT = 0.15
 _CLIPS_AT_ONCE = 128
 # Raised when the prepared arrays change meaning.
 _PREPARATION = 1
+# How far augmentation moves a clip, as a share of its length, and by which factor it changes its loudness.
+_LARGEST_SHIFT, _LARGEST_GAIN = 0.1, 2.0
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,15 @@ class SpeechCommands:
         split: "random" for 70/15/15 percent, as S4's results have it, where a speaker is heard in training
             and in test; "official" for the lists that come with the recordings, where no speaker is in two
             splits.
+        augment: training clips begin up to a tenth of a second earlier or later, in every epoch anew, and raw
+            ones are louder or softer by up to a factor of two.
         seed: of the random split; it decides the test clips too. The official split has nothing random.
     """
 
     form: Form = "raw"
     version: Version = "0.02"
     split: SplitRule = "random"
+    augment: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -96,8 +101,12 @@ class SpeechCommands:
             members = _random_members(len(recordings["clips"]), self.seed, release)
         mean, deviation = _mean_and_deviation(arrays, members[0], release)
         convert = functools.partial(_standardise, mean=mean, deviation=deviation)
+        train_convert = convert
+        if self.augment:
+            train_convert = functools.partial(_augmented, convert, loudness=self.form == "raw")
         train, validation, test = (
-            ArraySplit(arrays["inputs"], recordings["labels"], rows, convert) for rows in members
+            ArraySplit(arrays["inputs"], recordings["labels"], rows, way)
+            for rows, way in zip(members, (train_convert, convert, convert), strict=True)
         )
         length, size = arrays["inputs"].shape[1:]
         return SequenceData(
@@ -219,6 +228,28 @@ def _mean_and_deviation(
             f"The training clips in {release.root} are silent: every sample is the same. {release.again}"
         )
     return torch.from_numpy(mean).to(torch.float32), torch.from_numpy(np.sqrt(variance)).to(torch.float32)
+
+
+def _augmented(
+    convert: Callable[..., Tensor],
+    rows: NDArray[Any],
+    generator: torch.Generator | None = None,
+    *,
+    loudness: bool,
+) -> Float[Tensor, "B L d"]:
+    inputs = convert(rows, None)
+    if generator is None:
+        return inputs
+    count, length, _ = inputs.shape
+    farthest = round(_LARGEST_SHIFT * length)
+    shift = torch.randint(-farthest, farthest + 1, (count, 1), generator=generator)
+    # What was not recorded is like the first or the last moment.
+    source = (torch.arange(length) + shift).clamp(0, length - 1)
+    moved = inputs[torch.arange(count)[:, None], source]
+    if not loudness:
+        return moved
+    power = 2 * torch.rand(count, 1, 1, generator=generator) - 1
+    return moved * _LARGEST_GAIN**power
 
 
 def _standardise(
