@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import inspect
 import math
+import sys
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -293,7 +294,9 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint in (None, NoneType):
         return value is None
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        # JSON's whole numbers may be larger than any float.
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, float) or (is_whole and abs(value) <= sys.float_info.max)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     # Dataclasses are written as tables and other kinds do not occur.

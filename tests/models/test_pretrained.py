@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from torchs4 import LSSLConfig, S4BlockConfig, S4Config, S4DConfig, SequenceModel
+from torchs4 import LSSLConfig, S4BlockConfig, S4Config, S4DConfig, SequenceModel, load_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,6 +121,14 @@ def test_saving_again_replaces_the_model(folder: Path, x: torch.Tensor) -> None:
 def test_folders_are_made(tmp_path: Path) -> None:
     build().save_pretrained(tmp_path / "a" / "b")
     assert {path.name for path in (tmp_path / "a" / "b").iterdir()} == FILES
+
+
+def test_a_run_folder_is_told_from_the_model_in_it(tmp_path: Path) -> None:
+    build().save_pretrained(tmp_path / "run" / "best")
+    (tmp_path / "run" / "config.json").write_text("{}")
+    for load in (SequenceModel.from_pretrained, load_model):
+        with refuses("holds no model.safetensors", f"Pass {tmp_path / 'run' / 'best'}, a run's best model"):
+            load(tmp_path / "run")
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
@@ -233,12 +243,13 @@ def test_a_value_of_another_type_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "pieces"),
     [
-        ({"features": 6}, ("shapes",)),
-        ({"num_layers": 1}, ("missing", "stack.blocks.1")),
-        ({"num_layers": 3}, ("unknown", "stack.blocks.2")),
+        ({"features": 6}, ("features is 4, but the weights are for 6",)),
+        ({"num_layers": 1}, ("num_layers is 2, but there are weights for 1",)),
+        ({"num_layers": 3}, ("num_layers is 2, but there are weights for 3",)),
+        ({"output_size": 5}, ("shapes", "head.weight (5, 4) instead of (3, 4)")),
         ({"kind": "lssl"}, ("missing", "frequency")),
     ],
-    ids=["width", "depth", "deeper", "kind"],
+    ids=["width", "depth", "deeper", "answers", "kind"],
 )
 def test_weights_of_another_model_are_refused(
     folder: Path, tmp_path: Path, options: dict[str, Any], pieces: tuple[str, ...]
@@ -290,3 +301,96 @@ def test_a_save_interrupted_while_writing_the_config_leaves_the_old_model(
             build(seed=1, num_layers=1).save_pretrained(folder)
     assert {path.name for path in folder.iterdir()} == FILES
     assert torch.equal(SequenceModel.from_pretrained(folder)(x), build()(x))
+
+
+@pytest.mark.parametrize("other", [{"seed": 1}, {"seed": 1, "num_layers": 1}], ids=["alike", "another shape"])
+@pytest.mark.parametrize("moment", [0, 1])
+def test_a_save_killed_at_a_rename_leaves_one_whole_model(
+    folder: Path, x: torch.Tensor, moment: int, other: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, done = os.replace, []
+    # Weights of the same shapes, and other outputs.
+    block = dataclasses.replace(build().config.block, activation="relu")
+    new = build(**other, block=block)
+
+    def killed(*places: Any) -> None:
+        if len(done) == moment:
+            raise PulledPlugError
+        done.append(replace(*places))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        with pytest.raises(PulledPlugError):
+            new.save_pretrained(folder)
+    assert torch.equal(SequenceModel.from_pretrained(folder)(x), (build(), new)[moment](x))
+    new.save_pretrained(folder)
+    assert torch.equal(SequenceModel.from_pretrained(folder)(x), new(x))
+    assert {path.name for path in folder.iterdir()} == FILES
+
+
+def test_a_description_of_equal_shapes_that_is_not_the_weights_own_is_refused(folder: Path) -> None:
+    edit(folder, lambda description: description["config"]["block"].update(activation="relu"))
+    with refuses("belong to another model", "changed", "Restore the file"):
+        SequenceModel.from_pretrained(folder)
+
+
+def test_a_description_may_be_laid_out_anew(folder: Path, x: torch.Tensor) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
+    assert torch.equal(SequenceModel.from_pretrained(folder)(x), build()(x))
+
+
+def test_weights_without_a_digest_load_with_their_description(folder: Path, x: torch.Tensor) -> None:
+    """Older files have none."""
+    save_file(load_file(folder / "model.safetensors"), folder / "model.safetensors")
+    assert torch.equal(SequenceModel.from_pretrained(folder)(x), build()(x))
+
+
+@pytest.mark.parametrize("depth", [900, 200_000])
+@pytest.mark.parametrize("place", ["whole", "stem", "layer"])
+def test_deep_nesting_is_refused(folder: Path, place: str, depth: int) -> None:
+    path = folder / "config.json"
+    nest, text = "[" * depth + "]" * depth, path.read_text()
+    if place == "stem":
+        nest = text.replace('"stem": []', f'"stem": {nest}')
+    elif place == "layer":
+        nest = text.replace('"state_size": 8', '"state_size": ' + '{"kind":' * depth + "1" + "}" * depth)
+    path.write_text(nest)
+    for load in (SequenceModel.from_pretrained, load_model):
+        with refuses("config.json"):
+            load(folder)
+
+
+@pytest.mark.parametrize("size", [10**6, 10**12, 10**400])
+@pytest.mark.parametrize(
+    "name", ["features", "num_layers", "output_size", "input_features", "vocabulary_size", "stem"]
+)
+def test_absurd_sizes_are_refused_before_anything_is_built(
+    folder: Path, name: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value: Any = [size] if name == "stem" else size
+    edit(folder, lambda description: description["config"].update({name: value}))
+    monkeypatch.setattr(SequenceModel, "_build", None)
+    with refuses("belong to another model", f"{name} is {size}, but"):
+        SequenceModel.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("size", [1000, 10**12])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind in LAYERS for name in ("state_size", "channels")] + [("s4", "rank")],
+)
+def test_absurd_layers_are_refused_before_anything_is_built(
+    kind: str, name: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(kind=kind).save_pretrained(tmp_path)
+    edit(tmp_path, lambda description: description["config"]["block"]["layer"].update({name: size}))
+    monkeypatch.setattr(SequenceModel, "_build", None)
+    with refuses("belong to another model", f"{name} is {size}, but a block has"):
+        SequenceModel.from_pretrained(tmp_path)
+
+
+def test_a_whole_number_larger_than_any_float_is_refused(folder: Path) -> None:
+    edit(folder, lambda description: description["config"]["block"].update(dropout=10**400))
+    with refuses("dropout is 1000", "expected float"):
+        SequenceModel.from_pretrained(folder)

@@ -19,7 +19,7 @@ def load_model(directory: str | Path) -> SequenceModel | PairModel:
     if path.is_file():
         try:
             kind = json.loads(path.read_text(encoding="utf-8")).get("model")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             kind = None
     # A missing or unreadable description is explained by the class itself.
     model: SequenceModel | PairModel = _KINDS.get(str(kind), SequenceModel).from_pretrained(directory)
