@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     Config = TypeVar("Config", bound=DataclassInstance)
 
+_LARGEST_WHOLE = 2**63 - 1
+
 # What a field's metadata says when its value comes from the data.
 FROM_DATA = {"from_data": True}
 
@@ -237,7 +239,7 @@ def from_plain(kind: type[Config], plain: Any, source: object) -> Config:
         raise ValueError(f"{source}: {kind.__name__} lacks {', '.join(missing)}.")
     try:
         return kind(**values)
-    except ValueError as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{source}: {error}") from error
 
 
@@ -326,10 +328,12 @@ def require_at_least(name: str, value: float, minimum: float) -> None:
 
 
 def require_whole(name: str, value: int, minimum: int) -> None:
-    """Refuse a number that is too small or has a fraction."""
+    """Refuse a number that is too small, has a fraction, or is larger than what arrays can count."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"{name} is {value!r}; it must be a whole number.")
     require_at_least(name, value, minimum)
+    if value > _LARGEST_WHOLE:
+        raise ValueError(f"{name} is {value!r}; it must be at most {_LARGEST_WHOLE}.")
 
 
 def require_probability(name: str, value: float) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from torchs4.training import checkpoints
-from torchs4.training.checkpoints import has_any, load_state, newest, replace_folder, save_state
+from torchs4.training.checkpoints import has_any, load_newest, load_state, newest, replace_folder, save_state
 
 
 def write(text: str) -> Any:
@@ -195,6 +195,8 @@ DAMAGES = {
     "a missing file": lambda folder: (folder / "more.txt").unlink(),
     "cut checksums": lambda folder: (folder / "checksums.json").write_text('{"content'),
     "other checksums": lambda folder: (folder / "checksums.json").write_text("[]"),
+    "no checksums": lambda folder: (folder / "checksums.json").write_text("{}"),
+    "another file": lambda folder: (folder / "surplus.txt").touch(),
 }
 
 
@@ -210,6 +212,31 @@ def test_a_damaged_version_is_passed_over(tmp_path: Path, damage: str) -> None:
     DAMAGES[damage](place)
     with pytest.raises(ValueError, match="is damaged and there is none before it"):
         newest(folder)
+
+
+def test_a_version_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+    """Whoever changes a file and its checksum is not found out before the file is read."""
+    folder = tmp_path / "last"
+    for text in ("one", "two"):
+        replace_folder(folder, write(text))
+
+    def read(place: Path, but: tuple[str, ...]) -> str:
+        if content(place) in but:
+            raise ValueError(f"not {content(place)}")
+        return content(place)
+
+    assert load_newest(folder, lambda place: read(place, ("two",))) == ("one", [folder])
+    with pytest.raises(ValueError, match=r"last is damaged \(not two\); .*previous is damaged \(not one\)"):
+        load_newest(folder, lambda place: read(place, ("one", "two")))
+
+
+@pytest.mark.parametrize("name", ["training.safetensors", "training.json"])
+@pytest.mark.parametrize("damage", [b"", b'{"pairs": 3}', b'{"tensor": "9"}', b"[" * 100_000, b"\xff\xfe"])
+def test_a_damaged_state_is_refused_in_words(tmp_path: Path, name: str, damage: bytes) -> None:
+    save_state(tmp_path, {"x": torch.ones(2)})
+    (tmp_path / name).write_bytes(damage)
+    with pytest.raises(ValueError, match="does not hold a state of training"):
+        load_state(tmp_path)
 
 
 def test_no_version_is_an_error_that_names_the_folder(tmp_path: Path) -> None:

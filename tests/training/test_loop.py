@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +179,41 @@ def test_a_damaged_checkpoint_is_passed_over(whole_run: Path, cheap_config: Any,
     assert resumed.progress.step < STEPS
     resumed.run()
     assert_equal_runs(whole_run, folder)
+
+
+def _lie(folder: Path, name: str, content: bytes) -> None:
+    """Change a file of a checkpoint and its checksum."""
+    (folder / name).write_bytes(content)
+    path = folder / "checksums.json"
+    checksums = {**json.loads(path.read_text()), name: hashlib.sha256(content).hexdigest()}
+    path.write_text(json.dumps(checksums))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("model.safetensors", b"nothing"),
+        ("training.safetensors", b"nothing"),
+        ("training.json", b"{}"),
+        ("training.json", b'{"pairs": []}'),
+        ("training.json", b"[]"),
+        ("config.json", b'{"format": 1}'),
+    ],
+)
+def test_a_checkpoint_with_lying_checksums_is_passed_over(
+    whole_run: Path, cheap_config: Any, tmp_path: Path, name: str, content: bytes
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole_run, folder)
+    _lie(folder / "last", name, content)
+    resumed = make_trainer(folder, cheap_config, resume=True)
+    assert 0 < resumed.progress.step < STEPS
+    resumed.run()
+    assert_equal_runs(whole_run, folder)
+    for version in ("last", "last.previous"):
+        _lie(folder / version, name, content)
+    with pytest.raises(ValueError, match=r"There is no checkpoint .* is damaged .* none before it"):
+        make_trainer(folder, cheap_config, resume=True)
 
 
 def test_a_finished_run_can_be_read_by_a_person(tmp_path: Path, cheap_config: Any) -> None:

@@ -63,6 +63,47 @@ def test_a_damaged_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
         RunFolder(tmp_path).metrics()
 
 
+WRONG = [b"3", b"[]", b"null", b'"text"']
+GOOD = {
+    "epoch": 1, "step": 3, "seconds": 1.5, "train_loss": 1.0, "validation_loss": 2.0,
+    "train_accuracy": 0.5, "validation_accuracy": 0.25,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_line_that_is_no_table_is_refused(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"epoch": 1}\n' + line + b"\n")
+    with pytest.raises(ValueError, match=r"metrics.jsonl, line 2 is .*; expected a table"):
+        RunFolder(tmp_path).metrics()
+
+
+def test_metrics_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b"\xff\xfe\n")
+    with pytest.raises(ValueError, match="it is no text"):
+        RunFolder(tmp_path).metrics()
+
+
+@pytest.mark.parametrize("name", list(GOOD))
+@pytest.mark.parametrize("value", [None, "3", True, [1], {"a": 1}, 10**400])
+def test_a_curve_has_all_its_numbers(tmp_path: Path, name: str, value: object) -> None:
+    folder = RunFolder(tmp_path)
+    folder.add_metrics(GOOD)
+    assert folder.curve(ACCURACY) == [GOOD]
+    folder.add_metrics({**GOOD, name: value})
+    with pytest.raises(ValueError, match=rf"metrics.jsonl, line 2: {name} is .*; expected a number"):
+        folder.curve(ACCURACY)
+
+
+@pytest.mark.parametrize("value", ["3", True, [1], {"a": 1}, 10**400])
+def test_a_result_is_a_number(tmp_path: Path, value: object) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.result("parameters") is None
+    folder.write_summary({"parameters": value, "seconds": 2})
+    assert folder.result("seconds") == 2
+    with pytest.raises(ValueError, match=r"summary.json: parameters is .*; expected a number"):
+        folder.result("parameters")
+
+
 def test_the_summary_says_that_a_run_is_complete(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert folder.summary() is None
@@ -89,6 +130,11 @@ def test_a_configuration_of_another_version_is_refused(tmp_path: Path) -> None:
         ({"optim": {"kind": "OptimizerOptions", "batch_size": True}}, "batch_size is True; expected int"),
         ({"model": None}, "model is None; expected"),
         ({"seed": 1e300}, "seed is 1e\\+300; expected int"),
+        ({"seed": 10**30}, "seed is 1000.*; it must be at most"),
+        ({"budget": {"kind": "BudgetOptions", "epochs": 10**400}}, "epochs is 1000.*; it must be at most"),
+        ({"optim": {"kind": "OptimizerOptions", "lr": 10**400}}, "lr is 1000.*; expected float"),
+        ({"optim": {"kind": "OptimizerOptions", "lr": 1e308}}, "lr is 1e\\+308; it must be at most"),
+        ({"optim": {"kind": "OptimizerOptions", "decay": 2.0}}, "decay is 2.0; it must be at most 1"),
     ):
         _change(file, **changes)
         with pytest.raises(ValueError, match=match):
@@ -98,6 +144,23 @@ def test_a_configuration_of_another_version_is_refused(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(ValueError, match=match):
             folder.config()
+
+
+@pytest.mark.parametrize("place", [3, ["a"], {"a": 1}, True, "a\0b"])
+def test_a_data_folder_is_a_path(tmp_path: Path, place: object) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"data_dir": place}))
+    with pytest.raises(ValueError, match=r"config.json: data_dir is .*; expected the path of a folder"):
+        RunFolder(tmp_path).data_dir()
+
+
+@pytest.mark.parametrize("depth", [900, 100_000])
+def test_deep_nesting_is_refused(tmp_path: Path, depth: int) -> None:
+    nest = "[" * depth + "]" * depth
+    text = f'{{"metrics": [{{"name": {nest}}}], "training": {{"seed": {nest}}}}}'
+    (tmp_path / "config.json").write_text(text)
+    for read in (RunFolder(tmp_path).config, RunFolder(tmp_path).metric):
+        with pytest.raises(ValueError, match=r"config\.json"):
+            read()
 
 
 def test_another_folder_is_no_run(tmp_path: Path) -> None:

@@ -94,20 +94,20 @@ def compare(arguments: list[str]) -> int:
     table.add_column("parameters", justify="right")
     table.add_column("minutes", justify="right")
     for folder in folders:
-        records, summary = folder.metrics(), folder.summary() or {}
+        records, parameters = folder.curve(metric), folder.result("parameters")
         values = [record[f"validation_{metric.name}"] for record in records]
-        tested = summary.get(f"test_{metric.name}")
+        tested = folder.result(f"test_{metric.name}")
         table.add_row(
             escape(str(folder.path)),
             escape(folder.name()),
             str(records[-1]["epoch"]) if records else "0",
             metric.show(max(values) if metric.higher_is_better else min(values)) if values else "",
             "" if tested is None else metric.show(tested),
-            f"{summary['parameters']:,}" if summary else "",
+            "" if parameters is None else f"{parameters:,}",
             f"{records[-1]['seconds'] / 60:.1f}" if records else "",
         )
     console.print(table)
-    curves = {str(folder.path): folder.metrics() for folder in folders}
+    curves = {str(folder.path): folder.curve(metric) for folder in folders}
     plots.plot_curves(curves, metric).savefig(chosen.picture, dpi=120)
     console.print(f"Curves: {chosen.picture}")
     return 0

@@ -10,9 +10,10 @@ import hashlib
 import json
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import Tensor
+
+    Loaded = TypeVar("Loaded")
 
 _CHECKSUMS = "checksums.json"
 _TENSORS = "training.safetensors"
@@ -52,18 +55,27 @@ def has_any(folder: Path) -> bool:
 
 def newest(folder: Path) -> tuple[Path, list[Path]]:
     """The newest whole version of a folder, and the damaged ones that were passed over."""
-    damaged: list[Path] = []
+    return load_newest(folder, lambda place: place)
+
+
+def load_newest(folder: Path, load: Callable[[Path], Loaded]) -> tuple[Loaded, list[Path]]:
+    """What `load` makes of the newest whole version that it does not refuse, and those passed over."""
+    problems: dict[Path, str] = {}
     for candidate in _versions(folder):
         # An unfinished new folder has no checksums yet: it is not damaged, just not there.
         if not (candidate / _CHECKSUMS).is_file():
             continue
-        if _is_whole(candidate):
-            return candidate, damaged
-        damaged.append(candidate)
-    names = ", ".join(str(path) for path in damaged)
+        if not _is_whole(candidate):
+            problems[candidate] = f"{candidate} is damaged"
+            continue
+        try:
+            return load(candidate), list(problems)
+        except ValueError as error:
+            # Checksums may be right and contents wrong: somebody changed both.
+            problems[candidate] = f"{candidate} is damaged ({error})"
+    told = "; ".join(problems.values())
     raise ValueError(
-        f"There is no checkpoint {folder}"
-        + (f": {names} is damaged and there is none before it." if damaged else " yet.")
+        f"There is no checkpoint {folder}" + (f": {told} and there is none before it." if told else " yet.")
     )
 
 
@@ -77,8 +89,11 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
 
 def load_state(folder: Path) -> dict[str, Any]:
     """What `save_state` wrote."""
-    tensors = load((folder / _TENSORS).read_bytes())
-    state: dict[str, Any] = _join_tensors(json.loads((folder / _STATE).read_text()), tensors)
+    try:
+        tensors = load((folder / _TENSORS).read_bytes())
+        state: dict[str, Any] = _join_tensors(json.loads((folder / _STATE).read_text()), tensors)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{folder} does not hold a state of training: {error}") from error
     return state
 
 
@@ -124,7 +139,10 @@ def _beside(folder: Path, suffix: str) -> Path:
 def _is_whole(folder: Path) -> bool:
     try:
         checksums = json.loads((folder / _CHECKSUMS).read_text())
-        return all(_digest(folder / name) == digest for name, digest in checksums.items())
+        files = {path.name for path in folder.iterdir()} - {_CHECKSUMS}
+        return files == set(checksums) and all(
+            _digest(folder / name) == digest for name, digest in checksums.items()
+        )
     except (OSError, ValueError, AttributeError):
         return False
 

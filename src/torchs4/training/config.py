@@ -15,6 +15,9 @@ Precision = Literal["float32", "bfloat16"]
 
 Data = TypeVar("Data", bound=DataConfig)
 
+# Products of two such numbers still fit into a float32.
+_LARGEST = 1e9
+
 
 @dataclass(frozen=True)
 class OptimizerOptions:
@@ -49,10 +52,11 @@ class OptimizerOptions:
     patience: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("lr", "ssm_lr", "weight_decay", "clip", "warmup_steps", "decay"):
-            require_at_least(name, getattr(self, name), 0)
-        if self.step_size_lr is not None:
-            require_at_least("step_size_lr", self.step_size_lr, 0)
+        for name in ("lr", "ssm_lr", "step_size_lr", "weight_decay", "clip"):
+            if getattr(self, name) is not None:
+                _require_between(name, getattr(self, name), 0, _LARGEST)
+        _require_between("decay", self.decay, 0, 1)
+        require_whole("warmup_steps", self.warmup_steps, 0)
         for name in ("batch_size", "accumulate", "patience"):
             require_whole(name, getattr(self, name), 1)
         require_choice("schedule", self.schedule, get_args(ScheduleKind))
@@ -107,3 +111,9 @@ class TrainingConfig(Generic[Data]):
     def __post_init__(self) -> None:
         require_whole("seed", self.seed, 0)
         require_choice("precision", self.precision, get_args(Precision))
+
+
+def _require_between(name: str, value: float, minimum: float, maximum: float) -> None:
+    require_at_least(name, value, minimum)
+    if value > maximum:
+        raise ValueError(f"{name} is {value!r}; it must be at most {maximum:g}.")

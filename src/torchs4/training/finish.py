@@ -11,7 +11,7 @@ import torch
 from torchs4 import plots
 from torchs4.layers import SSMLayer
 from torchs4.models import load_model
-from torchs4.training.checkpoints import has_any, newest
+from torchs4.training.checkpoints import has_any, load_newest
 from torchs4.training.evaluation import evaluate
 from torchs4.training.provenance import peak_memory_mb, provenance
 
@@ -72,15 +72,16 @@ def load_best(folder: RunFolder, display: Display) -> SequenceModel | PairModel:
             f"{folder.path} has no best model yet: the first one is kept when the run first measures on "
             f"validation examples. Continue with: s4 train --resume {folder.path}"
         )
-    place, damaged = newest(folder.best)
+    model, damaged = load_newest(folder.best, load_model)
     for other in damaged:
-        display.say(f"{other} is damaged: taking {place.name}, the best model before it.")
-    return load_model(place)
+        display.say(f"{other} is damaged: taking the best model before it.")
+    return model
 
 
 def draw(folder: RunFolder, model: SequenceModel | PairModel, data: SequenceData) -> None:
     """Write curves.png, and kernels.png if there are any."""
-    curves = plots.plot_curves({folder.path.name: folder.metrics()}, data.task.metrics[0])
+    metric = data.task.metrics[0]
+    curves = plots.plot_curves({folder.path.name: folder.curve(metric)}, metric)
     curves.savefig(folder.curves, dpi=120)
     layers = [module for module in model.modules() if isinstance(module, SSMLayer)]
     if not layers:

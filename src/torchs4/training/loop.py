@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from accelerate.utils import broadcast, gather_object
 
+from torchs4.configuration import require_whole
 from torchs4.models import build_model
 from torchs4.training.batches import BatchStream, Share, share_of, training_rows
-from torchs4.training.checkpoints import has_any, load_state, newest, replace_folder, save_state
+from torchs4.training.checkpoints import has_any, load_newest, load_state, replace_folder, save_state
 from torchs4.training.evaluation import evaluate, move
 from torchs4.training.parameter_groups import parameter_groups
 from torchs4.training.provenance import memory_mb
@@ -83,6 +84,10 @@ class Progress:
     measurements: int = 0
     best: float | None = None
     best_epoch: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("step", "epoch", "batch", "answers", "measurements", "best_epoch"):
+            require_whole(name, getattr(self, name), 0)
 
     def start_epoch(self) -> None:
         """Forget the epoch that is over."""
@@ -336,25 +341,31 @@ class Trainer:
             if self.accelerator.is_main_process:
                 self.folder.keep_metrics(0)
             return
-        place, damaged = newest(self.folder.last)
+        processes, damaged = load_newest(self.folder.last, self._restore)
         for folder in damaged:
-            self.display.say(f"{folder} is damaged: continuing from {place.name}, the one before it.")
-        state = load_state(place)
-        processes = len(state["random_states"])
+            self.display.say(f"{folder} is damaged: continuing from the checkpoint before it.")
         if processes != self.share.processes:
             raise ValueError(
                 f"The run was trained by {processes} processes, this is {self.share.processes}: the order of "
                 f"examples would differ. Start it as before."
             )
-        model = self.bare_model
-        model.load_state_dict(type(model).from_pretrained(place).state_dict())
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.progress = Progress(**state["progress"])
-        for name, value in state["schedule"].items():
-            setattr(self.schedule, name, value)
-        torch.set_rng_state(state["random_states"][self.share.rank])
         if self.accelerator.is_main_process:
             self.folder.keep_metrics(self.progress.measurements)
+
+    def _restore(self, place: Path) -> int:
+        """Take everything from a checkpoint; by how many processes it was written."""
+        state, model = load_state(place), self.bare_model
+        model.load_state_dict(type(model).from_pretrained(place).state_dict())
+        try:
+            random_states = state["random_states"]
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.progress = Progress(**state["progress"])
+            for name in ("reduced", "best", "waited"):
+                setattr(self.schedule, name, state["schedule"][name])
+            torch.set_rng_state(random_states[self.share.rank % len(random_states)])
+        except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+            raise ValueError(f"{place} does not hold this run's state ({error!r}).") from error
+        return len(random_states)
 
     def _report(self) -> StepReport:
         progress = self.progress

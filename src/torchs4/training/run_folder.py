@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchs4.configuration import from_plain, to_plain
 from torchs4.tasks import Metric
@@ -13,6 +14,10 @@ from torchs4.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from _typeshed import DataclassInstance
+
+    Part = TypeVar("Part", bound=DataclassInstance)
 
 
 class RunFolder:
@@ -54,32 +59,57 @@ class RunFolder:
     def data_dir(self) -> Path | None:
         """Where the run found its data, if it says."""
         place = self._read_config().get("data_dir")
+        if not isinstance(place, str | None) or "\0" in (place or ""):
+            raise ValueError(f"{self._config}: data_dir is {place!r}; expected the path of a folder.")
         return None if place is None else Path(place)
 
     def config(self) -> TrainingConfig[Any]:
         """What config.json says about the training."""
-        return from_plain(TrainingConfig, self._read_config().get("training"), self._config)
+        return self._part(TrainingConfig, self._read_config().get("training"))
 
     def metric(self) -> Metric:
         """What decides how good the run's model is."""
         written = self._read_config().get("metrics")
         if not isinstance(written, list) or not written:
             raise ValueError(f"{self._config} does not say what the run measures.")
-        return from_plain(Metric, written[0], self._config)
+        return self._part(Metric, written[0])
+
+    def _part(self, kind: type[Part], plain: Any) -> Part:
+        try:
+            return from_plain(kind, plain, self._config)
+        except RecursionError as error:
+            raise ValueError(f"{self._config} is nested too deeply to describe a run.") from error
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl."""
+        """The lines of metrics.jsonl: names and what was measured."""
         if not self._metrics.is_file():
             return []
-        lines = self._metrics.read_text(encoding="utf-8").splitlines()
+        try:
+            lines = self._metrics.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self._metrics} is damaged: it is no text ({error}).") from error
         records = []
         for number, line in enumerate(lines):
+            place = f"{self._metrics}, line {number + 1}"
             try:
-                records.append(json.loads(line))
-            except ValueError as error:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
                 # A kill may cut the last line short; what it said is measured again.
                 if number < len(lines) - 1:
-                    raise ValueError(f"{self._metrics}, line {number + 1} is damaged ({error}).") from error
+                    raise ValueError(f"{place} is damaged ({error}).") from error
+                continue
+            if not isinstance(record, dict):
+                raise ValueError(f"{place} is {record!r}; expected a table of what was measured.")
+            records.append(record)
+        return records
+
+    def curve(self, metric: Metric) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl, each with all the numbers that tables and pictures show."""
+        names = [f"{kind}_{what}" for kind in ("train", "validation") for what in ("loss", metric.name)]
+        records = self.metrics()
+        for number, record in enumerate(records, 1):
+            for name in ("epoch", "step", "seconds", *names):
+                _require_number(record.get(name), name, f"{self._metrics}, line {number}")
         return records
 
     def add_metrics(self, record: dict[str, Any]) -> None:
@@ -102,6 +132,13 @@ class RunFolder:
         if not self._summary.is_file():
             return None
         return self._read(self._summary)
+
+    def result(self, name: str) -> float | None:
+        """A number of summary.json; None if it is not there, or while the run is not complete."""
+        value = (self.summary() or {}).get(name)
+        if value is not None:
+            _require_number(value, name, self._summary)
+        return value
 
     def _read_config(self) -> dict[str, Any]:
         if not self._config.is_file():
@@ -128,6 +165,13 @@ def free_folder(parent: Path, name: str) -> Path:
         number += 1
         candidate = f"{name}-{number}"
     return parent / candidate
+
+
+def _require_number(value: Any, name: str, source: object) -> None:
+    # JSON's whole numbers may be larger than any float.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or (isinstance(value, int) and abs(value) > sys.float_info.max):
+        raise ValueError(f"{source}: {name} is {value!r}; expected a number.")
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
