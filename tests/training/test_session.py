@@ -15,6 +15,7 @@ from torchs4.data import TextFile, from_arrays
 from torchs4.recipes import network
 from torchs4.training.config import BudgetOptions, OptimizerOptions
 from torchs4.training.loop import Trainer
+from torchs4.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,6 +129,21 @@ def test_a_run_continues_only_with_what_it_began_with(
         run(tmp_path / "run", classes(), resume=True, seed=1)
     with pytest.raises(ValueError, match="which run to continue"):
         torchs4.train(SMALL, classes(), resume=True)
+
+
+def test_a_second_process_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl", reason="this system has no such locks")
+    folder = RunFolder(tmp_path / "run")
+    with folder.locked():
+        with pytest.raises(ValueError, match="Another process is training in"):
+            run(folder.path, classes())
+        assert [path.name for path in folder.path.iterdir()] == [".lock"]
+    run(folder.path, classes())
+    before = (folder.path / "metrics.jsonl").read_bytes()
+    with folder.locked(), pytest.raises(ValueError, match="Another process is training in"):
+        run(folder.path, classes(), resume=True)
+    assert (folder.path / "metrics.jsonl").read_bytes() == before
+    assert not (folder.path / ".lock").exists()
 
 
 def test_a_model_is_trained_further(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torchs4.configuration import from_plain, to_plain
 from torchs4.tasks import Metric
 from torchs4.training.config import TrainingConfig
+from torchs4.training.lock import LOCK_FILE, locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     from _typeshed import DataclassInstance
 
@@ -44,9 +46,18 @@ class RunFolder:
         written = [to_plain(metric) for metric in metrics]
         _write(self._config, {"name": name, "data_dir": place, "metrics": written, "training": plain})
 
+    def locked(self) -> AbstractContextManager[None]:
+        """While this is held, no other process trains in the folder; refused while one does."""
+        if self.path.exists() and not self.path.is_dir():
+            self.require_unused()
+        self.path.mkdir(parents=True, exist_ok=True)
+        return locked(self.path)
+
     def require_unused(self) -> None:
         """Refuse a folder with something in it."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if self.path.exists() and (
+            not self.path.is_dir() or any(path.name != LOCK_FILE for path in self.path.iterdir())
+        ):
             raise ValueError(
                 f"{self.path} is there already. Choose another folder with --output, or continue that run: "
                 f"s4 train --resume {self.path}"

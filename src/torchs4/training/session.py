@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -117,7 +118,9 @@ def run(
     display = Display(console, quiet=quiet or not accelerator.is_main_process)
     if not resume:
         folder.require_unused()
-    with display:
+    with ExitStack() as held, display:
+        if accelerator.is_main_process and resume:
+            held.enter_context(folder.locked())
         place = data_folder(data_dir)
         if data is None:
             # One process prepares what the others then find.
@@ -126,6 +129,7 @@ def run(
         trainer = Trainer(config, data, folder, display, accelerator, checkpoint_seconds, model)
         # Only now: a configuration that does not fit the data should leave no folder behind.
         if accelerator.is_main_process and not resume:
+            held.enter_context(folder.locked())
             folder.start(name or folder.path.name, config, data.task.metrics, place)
         accelerator.wait_for_everyone()
         if resume:
