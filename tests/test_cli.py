@@ -102,6 +102,11 @@ def test_ctrl_c_leaves_a_run_that_can_be_continued(whole: Path, tmp_path: Path) 
     again = s4("train", "--resume", "run", folder=tmp_path)
     assert again.returncode == 0
     assert "complete" in again.stdout
+    longer = s4("train", "--resume", "run", "--budget.max-steps", 15, folder=tmp_path)
+    assert longer.returncode == 0, longer.stderr
+    assert "was complete after 12 steps; it goes on to 15" in longer.stdout
+    assert "summary-12-steps.json" in longer.stdout
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 15
 
 
 @pytest.mark.slow

@@ -131,6 +131,51 @@ def test_a_run_continues_only_with_what_it_began_with(
         torchs4.train(SMALL, classes(), resume=True)
 
 
+def test_a_complete_run_is_extended_as_if_it_had_been_begun_so(tmp_path: Path) -> None:
+    constant = OptimizerOptions(lr=0.01, batch_size=8, schedule="constant")
+    whole = run(tmp_path / "whole", classes(), optim=constant, budget=BudgetOptions(epochs=4))
+    first = run(tmp_path / "run", classes(), optim=constant, budget=BudgetOptions(epochs=2))
+    steps = first.summary["steps"]
+    with pytest.raises(ValueError, match=rf"has taken {steps} steps already, and its new budget .*epochs=1"):
+        run(tmp_path / "run", classes(), optim=constant, budget=BudgetOptions(epochs=1), resume=True)
+    assert (tmp_path / "run" / "summary.json").is_file()
+    longer = run(tmp_path / "run", classes(), optim=constant, budget=BudgetOptions(epochs=4), resume=True)
+    assert longer.summary["steps"] == 2 * steps
+    for name in ("best", "last"):
+        expected = torchs4.load_model(tmp_path / "whole" / name).state_dict()
+        for key, tensor in torchs4.load_model(tmp_path / "run" / name).state_dict().items():
+            assert torch.equal(tensor, expected[key]), f"{name}: {key}"
+    assert longer.summary["best_validation_accuracy"] == whole.summary["best_validation_accuracy"]
+    kept = json.loads((tmp_path / "run" / f"summary-{steps}-steps.json").read_text())
+    assert kept["steps"] == steps
+    assert RunFolder(tmp_path / "run").config().budget.epochs == 4
+
+
+def test_an_extended_run_has_the_schedule_of_its_new_length(tmp_path: Path) -> None:
+    run(tmp_path / "run", classes())
+    run(tmp_path / "run", classes(), budget=BudgetOptions(epochs=4), resume=True)
+    rates = [record["learning_rate"] for record in RunFolder(tmp_path / "run").metrics()]
+    assert rates[2] > rates[1]
+    assert rates[2] > rates[3]
+
+
+def test_an_extended_run_that_is_killed_continues_to_its_new_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "run", classes())
+    longer = BudgetOptions(epochs=3)
+
+    def dies(*arguments: Any) -> Any:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", dies)
+        with pytest.raises(RuntimeError, match="killed"):
+            run(tmp_path / "run", classes(), budget=longer, resume=True)
+    assert RunFolder(tmp_path / "run").summary() is None
+    assert run(tmp_path / "run", classes(), budget=longer, resume=True).summary["epochs"] == 3
+
+
 def test_a_second_process_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("fcntl", reason="this system has no such locks")
     folder = RunFolder(tmp_path / "run")

@@ -1,7 +1,7 @@
 """`s4 train NAME …`, `s4 train --data FILE …` and `s4 train --resume RUN`."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -53,16 +53,33 @@ class TrainArguments(Generic[Data, Model]):
 
 
 @dataclass(frozen=True)
+class LongerBudget:
+    """What of a run's budget may change after its beginning; what is not given stays.
+
+    Attributes:
+        epochs: passes over the training data, with those that the run has made already.
+        max_steps: end after so many steps even so; 0 does not.
+        early_stop: end when validation has not improved for so many epochs; 0 never does.
+    """
+
+    epochs: int | None = None
+    max_steps: int | None = None
+    early_stop: int | None = None
+
+
+@dataclass(frozen=True)
 class ResumeArguments:
     """Options of `s4 train --resume RUN`.
 
     Attributes:
         resume: the run to continue, exactly where its last checkpoint was.
+        budget: to train longer than the run was begun for, even if it is complete.
         data_dir: where datasets lie; by default where the run found them.
         checkpoint_seconds: how often to save between epochs.
     """
 
     resume: Path
+    budget: LongerBudget = LongerBudget()
     data_dir: Path | None = None
     checkpoint_seconds: float = 120.0
 
@@ -98,9 +115,16 @@ def train(arguments: list[str]) -> int:
 def _resume(arguments: list[str]) -> int:
     resumed = tyro.cli(ResumeArguments, prog="s4 train", args=arguments)
     folder = RunFolder(resumed.resume)
-    config = folder.config()
-    if folder.summary() is not None:
-        console.print(f"{folder.path} is complete: nothing is left to do.")
+    before = folder.config()
+    given = {name: value for name, value in asdict(resumed.budget).items() if value is not None}
+    config = replace(before, budget=replace(before.budget, **given))
+    if folder.summary() is not None and config == before:
+        console.print(
+            f"{folder.path} is complete: nothing is left to do. "
+            f"To train it longer: s4 train --resume {folder.path} --budget.epochs {2 * before.budget.epochs}",
+            soft_wrap=True,
+            markup=False,
+        )
         return 0
     data_dir = resumed.data_dir or folder.data_dir()
     return _run(folder, config, data_dir=data_dir, checkpoint_seconds=resumed.checkpoint_seconds, resume=True)

@@ -138,6 +138,16 @@ class RunFolder:
         """Write summary.json, which also says that the run is complete."""
         _write(self._summary, summary)
 
+    def extend(self, config: TrainingConfig[Any], steps: int) -> Path | None:
+        """Write the new configuration of a run that goes on; where its summary is now, if it was complete."""
+        content = self._read_config()
+        kept = self._summary.with_name(f"summary-{steps}-steps.json") if self._summary.is_file() else None
+        if kept is not None:
+            # First: a run without a summary can be continued, whichever budget its configuration has.
+            os.replace(self._summary, kept)
+        _write(self._config, {**content, "training": to_plain(config)})
+        return kept
+
     def summary(self) -> dict[str, Any] | None:
         """What summary.json says, or None while the run is not complete."""
         if not self._summary.is_file():

@@ -60,7 +60,8 @@ def train(
     model: options of a new one (None takes usual ones), or a model to train further.
     data: `torchs4.data.from_arrays(x, y)`, or options of a dataset such as `torchs4.data.MNIST()`.
     output: folder for everything that the run leaves behind; by default a new one below runs/.
-    resume: continue the run in `output`, with the same arguments, where its last checkpoint was.
+    resume: continue the run in `output`, with the same arguments, where its last checkpoint was; with a
+        larger budget it trains longer, even if it was complete.
     data_dir: where datasets lie; by default $TORCHS4_DATA, else the user's cache folder.
     checkpoint_seconds: how often to save between epochs.
     quiet: show nothing.
@@ -134,6 +135,7 @@ def run(
         accelerator.wait_for_everyone()
         if resume:
             trainer.resume()
+            _extend(trainer)
         display.say(_introduction(trainer))
         trainer.run()
         summary = finish(trainer)
@@ -154,9 +156,30 @@ def _introduction(trainer: Trainer) -> str:
     )
 
 
+def _extend(trainer: Trainer) -> None:
+    """Let a run go on for another budget than the one that it was begun with, if it is to have another."""
+    folder, config, done = trainer.folder, trainer.config, trainer.progress.step
+    if folder.config().budget == config.budget:
+        return
+    if trainer.is_over:
+        raise ValueError(
+            f"{folder.path} has taken {done:,} steps already, and its new budget ({config.budget}) has "
+            f"nothing left: ask for more epochs or max_steps, or if it has stopped early, for early_stop 0."
+        )
+    if trainer.accelerator.is_main_process:
+        kept = folder.extend(config, done)
+        if kept is not None:
+            trainer.display.say(
+                f"{folder.path} was complete after {done:,} steps; it goes on to {trainer.total_steps:,}, "
+                f"with learning rates as for a run of that length. What was measured on test examples is in "
+                f"{kept.name} now; they are measured again at the end. Do not choose between the two by them."
+            )
+    trainer.accelerator.wait_for_everyone()
+
+
 def _require_same(before: TrainingConfig[Any], now: TrainingConfig[Any], folder: RunFolder) -> None:
     """A run continues with what it began with."""
-    for name in ("data", "model", "optim", "budget", "seed", "precision"):
+    for name in ("data", "model", "optim", "seed", "precision"):
         then, new = getattr(before, name), getattr(now, name)
         if then != new:
             raise ValueError(
