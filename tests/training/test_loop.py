@@ -19,11 +19,17 @@ from torchs4.data import BundledDigits
 from torchs4.data.sequences import Split
 from torchs4.models import load_model
 from torchs4.recipes import network
+from torchs4.training import loop
 from torchs4.training.checkpoints import load_state
 from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
 from torchs4.training.display import Display
 from torchs4.training.finish import finish
-from torchs4.training.loop import Trainer, TrainingDivergedError, TrainingInterrupted
+from torchs4.training.loop import (
+    Trainer,
+    TrainingDivergedError,
+    TrainingInterrupted,
+    device_random_state,
+)
 from torchs4.training.run_folder import RunFolder
 
 STEPS = 7
@@ -95,12 +101,39 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory, cheap_config: Any) -> Pa
     return folder
 
 
+@pytest.fixture(scope="module")
+def averaged_config() -> TrainingConfig[BundledDigits]:
+    return small_config(optim=OptimizerOptions(lr=0.01, batch_size=12, warmup_steps=2, average=0.5))
+
+
+@pytest.fixture(scope="module")
+def averaged_run(tmp_path_factory: pytest.TempPathFactory, averaged_config: Any) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "averaged"
+    make_trainer(folder, averaged_config).run()
+    return folder
+
+
 @pytest.mark.parametrize("stop_after", range(1, STEPS))
 def test_an_interrupted_run_ends_like_one_that_was_not(
     whole_run: Path, cheap_config: Any, tmp_path: Path, stop_after: int
 ) -> None:
-    folder = tmp_path / "run"
-    trainer = make_trainer(folder, cheap_config)
+    interrupt_and_continue(cheap_config, tmp_path / "run", stop_after)
+    assert_equal_runs(whole_run, tmp_path / "run")
+
+
+@pytest.mark.parametrize("stop_after", [1, 3, 5])
+def test_an_interrupted_run_with_averaged_weights_ends_like_one_that_was_not(
+    averaged_run: Path, averaged_config: Any, tmp_path: Path, stop_after: int
+) -> None:
+    interrupt_and_continue(averaged_config, tmp_path / "run", stop_after)
+    assert_equal_runs(averaged_run, tmp_path / "run")
+    averages = [load_state(path / "last")["average"] for path in (averaged_run, tmp_path / "run")]
+    for name, tensor in averages[0].items():
+        assert torch.equal(tensor, averages[1][name]), name
+
+
+def interrupt_and_continue(config: Any, folder: Path, stop_after: int) -> None:
+    trainer = make_trainer(folder, config)
     step, calls = trainer._step, itertools.count(1)
 
     def stopping_step(*arguments: Any) -> Any:
@@ -112,10 +145,9 @@ def test_an_interrupted_run_ends_like_one_that_was_not(
     trainer._step = stopping_step  # type: ignore[method-assign]
     with pytest.raises(TrainingInterrupted):
         trainer.run()
-    resumed = make_trainer(folder, cheap_config, resume=True)
+    resumed = make_trainer(folder, config, resume=True)
     assert resumed.progress.step == stop_after
     resumed.run()
-    assert_equal_runs(whole_run, folder)
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(
@@ -129,6 +161,52 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(
         not torch.equal(tensor, weights(whole_run / "last")[key])
         for key, tensor in weights(tmp_path / "other" / "last").items()
     )
+
+
+def test_averaged_weights_are_the_ones_that_are_measured_and_kept(
+    tmp_path: Path, averaged_config: Any
+) -> None:
+    trainer = make_trainer(tmp_path / "run", averaged_config)
+    expected = {name: tensor.clone() for name, tensor in trainer.bare_model.state_dict().items()}
+    step = trainer._step
+
+    def followed(*arguments: Any) -> Any:
+        number, result = trainer.progress.step, step(*arguments)
+        decay = min(0.5, (1 + number) / (10 + number))
+        for name, tensor in trainer.bare_model.state_dict().items():
+            is_count = name.endswith("num_batches_tracked")
+            expected[name] = tensor.clone() if is_count else decay * expected[name] + (1 - decay) * tensor
+        return result
+
+    trainer._step = followed  # type: ignore[method-assign]
+    kept: dict[int, dict[str, torch.Tensor]] = {}
+    measure = trainer._measure
+    trainer._measure = lambda: (kept.update({trainer.progress.epoch + 1: dict(expected)}), measure())[1]  # type: ignore[method-assign]
+    trainer.run()
+    best, last = weights(tmp_path / "run" / "best"), weights(tmp_path / "run" / "last")
+    for name, tensor in kept[trainer.progress.best_epoch].items():
+        torch.testing.assert_close(best[name], tensor)
+    for name, tensor in trainer.bare_model.state_dict().items():
+        assert torch.equal(last[name], tensor)
+    assert not torch.equal(trainer.measured_model.state_dict()["head.weight"], last["head.weight"])
+
+
+def test_the_random_numbers_of_an_accelerator_continue_too(
+    tmp_path: Path, cheap_config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: list[Any] = []
+    device = torch.device("cuda", 0)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda place: torch.arange(16, dtype=torch.uint8))
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, place: states.append((state, place)))
+    trainer = make_trainer(tmp_path / "run", cheap_config)
+    monkeypatch.setattr(loop, "device_random_state", lambda _: device_random_state(device))
+    trainer.save()
+    set_there = loop.set_device_random_state
+    monkeypatch.setattr(loop, "set_device_random_state", lambda _, state: set_there(device, state))
+    make_trainer(tmp_path / "run", cheap_config, resume=True)
+    ((state, place),) = states
+    assert place == device
+    assert torch.equal(state, torch.arange(16, dtype=torch.uint8))
 
 
 def test_accumulation_does_not_change_the_gradient(tmp_path: Path) -> None:

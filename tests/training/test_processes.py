@@ -13,7 +13,16 @@ from torchs4.models import load_model
 
 # Neither dropout nor batch statistics, which depend on how a batch is shared.
 SMALL = ["--model.layers", "1", "--model.features", "4", "--model.state-size", "4", "--model.norm", "layer"]
-SMALL += ["--optim.batch-size", "10", "--budget.validation-examples", "21", "--data.cut-short", "0"]
+SMALL += [
+    "--optim.average",
+    "0.5",
+    "--optim.batch-size",
+    "10",
+    "--budget.validation-examples",
+    "21",
+    "--data.cut-short",
+    "0",
+]
 
 
 def train(folder: Path, processes: int, *arguments: str) -> None:
@@ -32,8 +41,8 @@ def train(folder: Path, processes: int, *arguments: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    return load_model(run / "last").state_dict()
+def weights(run: Path, which: str) -> dict[str, torch.Tensor]:
+    return load_model(run / which).state_dict()
 
 
 @pytest.mark.slow
@@ -44,6 +53,7 @@ def test_two_processes_train_like_one(tmp_path: Path) -> None:
         # A launcher that quietly starts one process would make this test pass.
         assert summary["processes"] == processes
         assert summary["test_examples"] == 1000
-    one, two = weights(tmp_path / "run1"), weights(tmp_path / "run2")
-    for key, tensor in one.items():
-        torch.testing.assert_close(two[key], tensor, rtol=1e-4, atol=1e-6)
+    for which in ("last", "best"):
+        one, two = weights(tmp_path / "run1", which), weights(tmp_path / "run2", which)
+        for key, tensor in one.items():
+            torch.testing.assert_close(two[key], tensor, rtol=1e-4, atol=1e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar, get_args
 
-from torchs4.configuration import require_at_least, require_choice, require_whole
+from torchs4.configuration import require_at_least, require_choice, require_probability, require_whole
 from torchs4.data import CONFIGS
 from torchs4.data.sequences import DataConfig
 from torchs4.models import PairModelConfig, SequenceModelConfig
@@ -36,6 +36,8 @@ class OptimizerOptions:
         schedule: "cosine" falls to zero along a cosine, "plateau" multiplies by `decay` when validation has
             not improved for `patience` epochs, "steps" does so every `patience` epochs, "constant" stays.
         warmup_steps: steps during which the rate grows linearly from zero.
+        average: measure and keep an average of the weights over about 1 / (1 - average) steps instead of
+            those of the last one; 0.999 is usual, 0 does not average.
     """
 
     lr: float = 0.01
@@ -50,8 +52,10 @@ class OptimizerOptions:
     warmup_steps: int = 0
     decay: float = 0.2
     patience: int = 10
+    average: float = 0.0
 
     def __post_init__(self) -> None:
+        require_probability("average", self.average)
         for name in ("lr", "ssm_lr", "step_size_lr", "weight_decay", "clip"):
             if getattr(self, name) is not None:
                 _require_between(name, getattr(self, name), 0, _LARGEST)

@@ -15,6 +15,7 @@ from accelerate.utils import broadcast, gather_object
 
 from torchs4.configuration import require_whole
 from torchs4.models import build_model
+from torchs4.training.averaging import WeightAverage
 from torchs4.training.batches import BatchStream, Share, share_of, training_rows
 from torchs4.training.checkpoints import has_any, load_newest, load_state, replace_folder, save_state
 from torchs4.training.evaluation import evaluate, move
@@ -136,6 +137,8 @@ class Trainer:
         optim = config.optim
         groups = parameter_groups(model, optim.lr, optim.weight_decay, optim.ssm_lr, optim.step_size_lr)
         self.rates = [group["lr"] for group in groups]
+        # Before it is prepared: what wraps a model cannot be copied with it.
+        self.average = WeightAverage(model.to(accelerator.device), optim.average) if optim.average else None
         self.model, self.optimizer = accelerator.prepare(model, torch.optim.AdamW(groups))
         # Processes start with the same weights, but drop different values.
         torch.manual_seed(config.seed + 7919 * self.share.rank)
@@ -154,6 +157,11 @@ class Trainer:
         """The model without what distributes it."""
         model: SequenceModel | PairModel = self.accelerator.unwrap_model(self.model)
         return model
+
+    @property
+    def measured_model(self) -> SequenceModel | PairModel:
+        """The model that is measured and kept: the average of the weights, if there is one."""
+        return self.bare_model if self.average is None else self.average.model
 
     @property
     def is_over(self) -> bool:
@@ -250,6 +258,8 @@ class Trainer:
         if not (math.isfinite(in_all[0]) and math.isfinite(float(norm))):
             raise TrainingDivergedError(self._divergence(in_all[0] / max(answers, 1), float(norm), rows))
         self.optimizer.step()
+        if self.average is not None:
+            self.average.update(self.bare_model, self.progress.step)
         return in_all, round(answers)
 
     def _in_all(self, numbers: list[float]) -> list[float]:
@@ -274,10 +284,10 @@ class Trainer:
         """Measure on validation, write it down, keep the model if it is the best; the task's first metric."""
         progress, config = self.progress, self.config
         started = time.monotonic()
-        model = self.bare_model
+        model = self.measured_model
         if self.share.processes > 1:
             # Running means differ between processes; those of the first are saved.
-            for buffer in model.buffers():
+            for buffer in (*self.bare_model.buffers(), *model.buffers()):
                 buffer.copy_(broadcast(buffer))
         # Not the model that synchronises processes: the last batch may not have a share for each of them.
         score = evaluate(
@@ -317,6 +327,7 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint."""
         random_states = gather_object([torch.get_rng_state()])
+        device_random_states = gather_object([device_random_state(self.accelerator.device)])
         if self.accelerator.is_main_process:
             schedule = self.schedule
             state = {
@@ -324,7 +335,10 @@ class Trainer:
                 "schedule": {"reduced": schedule.reduced, "best": schedule.best, "waited": schedule.waited},
                 "optimizer": self.optimizer.state_dict(),
                 "random_states": random_states,
+                "device_random_states": device_random_states,
             }
+            if self.average is not None:
+                state["average"] = self.average.model.state_dict()
 
             def write(folder: Path) -> None:
                 self.bare_model.save_pretrained(folder)
@@ -362,7 +376,14 @@ class Trainer:
             self.progress = Progress(**state["progress"])
             for name in ("reduced", "best", "waited"):
                 setattr(self.schedule, name, state["schedule"][name])
-            torch.set_rng_state(random_states[self.share.rank % len(random_states)])
+            if self.average is not None:
+                self.average.model.load_state_dict(state["average"])
+            own = self.share.rank % len(random_states)
+            torch.set_rng_state(random_states[own])
+            # Older checkpoints have none.
+            device_random_states = state.get("device_random_states")
+            if device_random_states is not None:
+                set_device_random_state(self.accelerator.device, device_random_states[own])
         except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
             raise ValueError(f"{place} does not hold this run's state ({error!r}).") from error
         return len(random_states)
@@ -404,6 +425,17 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def device_random_state(device: torch.device) -> torch.Tensor | None:
+    """Of the accelerator that draws a run's dropout; the CPU's is kept for itself."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+def set_device_random_state(device: torch.device, state: torch.Tensor | None) -> None:
+    """Continue the accelerator's sequence of random numbers; one of another kind begins its own."""
+    if state is not None and device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
 
 
 class _Speed:
