@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchs4 import data, interop, ops, tasks
+    from torchs4 import data, inference, interop, ops, tasks
     from torchs4.layers import (
         LSSL,
         LSTM,
@@ -55,6 +55,7 @@ __all__ = [
     "Transformer",
     "TransformerConfig",
     "data",
+    "inference",
     "interop",
     "keep_memory",
     "load_model",
@@ -71,7 +72,7 @@ _HOMES = {
     "keep_memory": "torchs4.memory",
     "parameter_groups": "torchs4.training.parameter_groups",
     "train": "torchs4.training.session",
-    **dict.fromkeys(("data", "interop", "ops", "tasks"), ""),
+    **dict.fromkeys(("data", "inference", "interop", "ops", "tasks"), ""),
     **dict.fromkeys(
         ("BlockStack", "PairModel", "PairModelConfig", "SequenceModel", "SequenceModelConfig", "load_model"),
         "torchs4.models",

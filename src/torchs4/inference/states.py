@@ -1,0 +1,84 @@
+"""What a model remembers of a stream, as named tensors: joined, taken apart, written to disk, recognised."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchs4.configuration import to_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from torchs4.models import SequenceModel
+
+
+def named_tensors(state: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors of nested dictionaries and tuples, each with its path: blocks.0, pooling.1."""
+    if isinstance(state, Tensor):
+        yield name, state
+        return
+    for key, part in _entries(state):
+        yield from named_tensors(part, f"{name}.{key}" if name else str(key))
+
+
+def from_named(like: Any, tensors: Mapping[str, Tensor], name: str = "") -> Any:
+    """A state of the same structure as another one, made of these tensors."""
+    if isinstance(like, Tensor):
+        return tensors[name]
+    parts = {
+        key: from_named(part, tensors, f"{name}.{key}" if name else str(key)) for key, part in _entries(like)
+    }
+    return parts if isinstance(like, dict) else tuple(parts.values())
+
+
+def join_states(states: Sequence[Any]) -> Any:
+    """One state for a batch of sequences, each of which had a state of its own."""
+    if len(states) == 1:
+        return states[0]
+    return _combined(torch.cat, states)
+
+
+def split_state(state: Any) -> list[Any]:
+    """A state for each sequence of a batch."""
+    tensors = dict(named_tensors(state))
+    count = len(next(iter(tensors.values())))
+    if count == 1:
+        return [state]
+    # Copies: a view would keep the whole batch in memory for as long as one of its streams lasts.
+    return [
+        from_named(state, {name: tensor[row : row + 1].clone() for name, tensor in tensors.items()})
+        for row in range(count)
+    ]
+
+
+def compact(state: Any) -> Any:
+    """The state without what its tensors keep in memory beside their own numbers."""
+    tensors = {}
+    for name, tensor in named_tensors(state):
+        held = tensor.untyped_storage().nbytes()
+        tensors[name] = tensor.clone() if held > tensor.numel() * tensor.element_size() else tensor
+    return from_named(state, tensors)
+
+
+def fingerprint(model: SequenceModel) -> str:
+    """Tells models with other weights or another configuration apart."""
+    digest = hashlib.sha256(json.dumps(to_plain(model.config), sort_keys=True).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _entries(state: Any) -> list[tuple[Any, Any]]:
+    return list(state.items()) if isinstance(state, dict) else list(enumerate(state))
+
+
+def _combined(combine: Callable[[list[Tensor]], Tensor], states: Sequence[Any]) -> Any:
+    named = [dict(named_tensors(state)) for state in states]
+    tensors = {name: combine([one[name] for one in named]) for name in named[0]}
+    return from_named(states[0], tensors)
