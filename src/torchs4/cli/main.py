@@ -22,6 +22,7 @@ USAGE = """\
   s4 train --resume RUN          continue a run that was interrupted or killed
   s4 evaluate RUN                measure a run's best model
   s4 compare RUN RUN …           a table and a picture of several runs
+  s4 generate RUN --prompt TEXT  text that a model of characters writes
   s4 data list                   the datasets: which are here, how large, what licence
   s4 data get NAME               download one
   s4 --version                   which version this is
@@ -39,6 +40,7 @@ COMMANDS = {
     "train": ("torchs4.cli.train", "train"),
     "list": ("torchs4.cli.listing", "list_recipes"),
     "evaluate": ("torchs4.cli.results", "evaluate_run"),
+    "generate": ("torchs4.cli.generate", "generate"),
     "compare": ("torchs4.cli.results", "compare"),
     "data list": ("torchs4.cli.datasets", "list_data"),
     "data get": ("torchs4.cli.datasets", "get_data"),
