@@ -114,7 +114,7 @@ def test_paper_is_as_the_text_around_table_11_says(name: str) -> None:
     model, optim = options_of(config), config.optim
     assert (model.layer, model.state_size, model.pooling, model.mixing) == ("s4", 64, "mean", "linear")
     assert (model.bidirectional, optim.schedule, optim.decay) == (False, "plateau", 0.2)
-    assert optim.ssm_lr == 0.001
+    assert (optim.ssm_lr, optim.slow_output, model.per_feature) == (0.001, True, False)
 
 
 @pytest.mark.parametrize("name", list(MODERN))
@@ -144,6 +144,8 @@ def test_modern_is_what_all_updated_results_share(name: str) -> None:
     assert (model.mixing, model.bidirectional, model.pooling) == ("glu", True, "mean")
     assert (optim.schedule, optim.weight_decay, optim.ssm_lr) == ("cosine", 0.05, 0.001)
     assert model.max_step_size == 0.1
+    assert not optim.slow_output
+    assert model.per_feature == (name in ("lra-pathfinder", "lra-path-x"))
 
 
 @pytest.mark.parametrize("name", list(PUBLISHED))

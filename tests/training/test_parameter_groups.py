@@ -168,6 +168,14 @@ def test_parameters_instead_of_their_module_are_refused() -> None:
         parameter_groups(torch.nn.Linear(2, 2).parameters(), lr=0.1)
 
 
+@every_kind
+def test_output_matrices_may_be_weights_like_any_other(kind: str) -> None:
+    model = build(kind)
+    settings = settings_of(model, lr=0.01, weight_decay=0.05, slow_output=False)
+    for name in state_space_names(model):
+        assert settings[name] == ((0.01, 0.05) if name.endswith(".C") else (1e-3, 0.0)), name
+
+
 def test_step_sizes_may_have_a_rate_of_their_own() -> None:
     settings = settings_of(build(), lr=0.01, ssm_lr=1e-3, step_size_lr=0.01)
     for name, (rate, decay) in settings.items():

@@ -48,7 +48,7 @@ def mnist_modern(permutation: PixelOrder) -> TrainingConfig[MNIST]:
             bidirectional=True,
         ),
         optim=OptimizerOptions(
-            lr=0.01, weight_decay=0.05, batch_size=50, schedule="cosine", warmup_steps=1080
+            lr=0.01, slow_output=False, weight_decay=0.05, batch_size=50, schedule="cosine", warmup_steps=1080
         ),
         budget=BudgetOptions(epochs=50),
     )
@@ -90,6 +90,7 @@ def cifar_modern(grey: bool) -> TrainingConfig[CIFAR10]:
         ),
         optim=OptimizerOptions(
             lr=0.01,
+            slow_output=False,
             weight_decay=0.05,
             batch_size=50,
             schedule="cosine",

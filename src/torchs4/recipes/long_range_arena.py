@@ -21,7 +21,12 @@ def listops_modern() -> TrainingConfig[ListOps]:
         data=ListOps(),
         model=network(layers=6, features=256, state_size=4, norm="batch", pre_norm=False, bidirectional=True),
         optim=OptimizerOptions(
-            lr=0.01, step_size_lr=0.01, weight_decay=0.05, batch_size=32, warmup_steps=12_000
+            lr=0.01,
+            slow_output=False,
+            step_size_lr=0.01,
+            weight_decay=0.05,
+            batch_size=32,
+            warmup_steps=12_000,
         ),
         budget=BudgetOptions(epochs=40),
     )
@@ -57,7 +62,12 @@ def text_modern() -> TrainingConfig[IMDB]:
         data=IMDB(max_length=4096),
         model=network(layers=6, features=256, state_size=4, norm="batch", bidirectional=True),
         optim=OptimizerOptions(
-            lr=0.01, step_size_lr=0.01, weight_decay=0.05, batch_size=16, warmup_steps=5_000
+            lr=0.01,
+            slow_output=False,
+            step_size_lr=0.01,
+            weight_decay=0.05,
+            batch_size=16,
+            warmup_steps=5_000,
         ),
         budget=BudgetOptions(epochs=32),
     )
@@ -96,7 +106,12 @@ def retrieval_modern() -> TrainingConfig[Retrieval]:
         data=Retrieval(),
         model=network(layers=6, features=256, state_size=4, norm="batch", bidirectional=True),
         optim=OptimizerOptions(
-            lr=0.01, step_size_lr=0.01, weight_decay=0.05, batch_size=64, warmup_steps=5_000
+            lr=0.01,
+            slow_output=False,
+            step_size_lr=0.01,
+            weight_decay=0.05,
+            batch_size=64,
+            warmup_steps=5_000,
         ),
         budget=BudgetOptions(epochs=20),
     )
@@ -125,8 +140,11 @@ def pathfinder_paper() -> TrainingConfig[Pathfinder]:
 def pathfinder_modern() -> TrainingConfig[Pathfinder]:
     return TrainingConfig(
         data=Pathfinder(size=32),
-        model=network(layers=6, features=256, norm="batch", bidirectional=True),
-        optim=OptimizerOptions(lr=0.004, weight_decay=0.05, batch_size=64, warmup_steps=50_000),
+        # The paths alone have a state matrix for each feature; the other tasks share one.
+        model=network(layers=6, features=256, norm="batch", bidirectional=True, per_feature=True),
+        optim=OptimizerOptions(
+            lr=0.004, slow_output=False, weight_decay=0.05, batch_size=64, warmup_steps=50_000
+        ),
         budget=BudgetOptions(epochs=200),
     )
 
@@ -153,8 +171,12 @@ def path_x_paper() -> TrainingConfig[Pathfinder]:
 def path_x_modern() -> TrainingConfig[Pathfinder]:
     return TrainingConfig(
         data=Pathfinder(size=128),
-        model=network(layers=6, features=256, norm="batch", bidirectional=True, min_step_size=1e-4),
-        optim=OptimizerOptions(lr=0.001, weight_decay=0.05, batch_size=16, warmup_steps=50_000),
+        model=network(
+            layers=6, features=256, norm="batch", bidirectional=True, per_feature=True, min_step_size=1e-4
+        ),
+        optim=OptimizerOptions(
+            lr=0.001, slow_output=False, weight_decay=0.05, batch_size=16, warmup_steps=50_000
+        ),
         budget=BudgetOptions(epochs=50),
     )
 

@@ -20,7 +20,9 @@ def raw_modern() -> TrainingConfig[SpeechCommands]:
     return TrainingConfig(
         data=SpeechCommands(form="raw"),
         model=network(layers=6, features=128, norm="batch", bidirectional=True),
-        optim=OptimizerOptions(lr=0.01, weight_decay=0.05, batch_size=16, warmup_steps=1_000),
+        optim=OptimizerOptions(
+            lr=0.01, slow_output=False, weight_decay=0.05, batch_size=16, warmup_steps=1_000
+        ),
         budget=BudgetOptions(epochs=40),
     )
 
@@ -48,7 +50,9 @@ def mfcc_modern() -> TrainingConfig[SpeechCommands]:
     return TrainingConfig(
         data=SpeechCommands(form="mfcc"),
         model=network(layers=4, features=256, norm="batch", dropout=0.1, bidirectional=True),
-        optim=OptimizerOptions(lr=0.01, weight_decay=0.05, batch_size=100, warmup_steps=1_000),
+        optim=OptimizerOptions(
+            lr=0.01, slow_output=False, weight_decay=0.05, batch_size=100, warmup_steps=1_000
+        ),
         budget=BudgetOptions(epochs=50),
     )
 

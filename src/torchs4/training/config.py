@@ -28,6 +28,8 @@ class OptimizerOptions:
         ssm_lr: highest learning rate of the state-space parameters, which have no weight decay.
         step_size_lr: highest learning rate of the step sizes Δ; by default that of the other state-space
             parameters.
+        slow_output: whether the output matrices C count among the state-space parameters, with ssm_lr and
+            without decay, as in the paper; the updated results train them like any other weight.
         batch_size: examples per step, over all processes.
         similar_lengths: fill a batch with sequences of similar length, so that less is padded and steps are
             faster; the order of examples is a little less random.
@@ -43,6 +45,7 @@ class OptimizerOptions:
     lr: float = 0.01
     ssm_lr: float = 1e-3
     step_size_lr: float | None = None
+    slow_output: bool = True
     weight_decay: float = 0.05
     batch_size: int = 50
     similar_lengths: bool = False

@@ -135,7 +135,9 @@ class Trainer:
         if model is None:
             model = build_model(config.model, data.input, data.task.output)
         optim = config.optim
-        groups = parameter_groups(model, optim.lr, optim.weight_decay, optim.ssm_lr, optim.step_size_lr)
+        groups = parameter_groups(
+            model, optim.lr, optim.weight_decay, optim.ssm_lr, optim.step_size_lr, optim.slow_output
+        )
         self.rates = [group["lr"] for group in groups]
         # Before it is prepared: what wraps a model cannot be copied with it.
         self.average = WeightAverage(model.to(accelerator.device), optim.average) if optim.average else None

@@ -17,12 +17,13 @@ def parameter_groups(
     weight_decay: float = 0.0,
     ssm_lr: float = 1e-3,
     step_size_lr: float | None = None,
+    slow_output: bool = True,
 ) -> list[dict[str, Any]]:
     """Groups for torch.optim: `AdamW(parameter_groups(model, lr=0.01, weight_decay=0.05))`.
 
-    State-space parameters (Λ, P, B, C, Δ) get at most ssm_lr and no decay, which keeps HiPPO intact; Δ may
-    have a rate of its own, step_size_lr. Biases and norms get lr and no decay; everything else gets lr and
-    weight_decay. Frozen parameters are left out.
+    State-space parameters (Λ, P, B, C, Δ) get at most ssm_lr and no decay, which keeps HiPPO intact. Δ may
+    have a rate of its own, step_size_lr; without slow_output, C is a weight like any other. Biases and norms
+    get lr and no decay; everything else gets lr and weight_decay. Frozen parameters are left out.
     """
     if not hasattr(model, "modules"):
         raise ValueError(
@@ -35,7 +36,12 @@ def parameter_groups(
     step_size_lr = ssm_lr if step_size_lr is None else step_size_lr
     require_at_least("step_size_lr", step_size_lr, 0)
     layers = [module for module in model.modules() if isinstance(module, SSMLayer)]
-    ssm = {id(parameter) for layer in layers for parameter in layer.ssm_parameters().values()}
+    ssm = {
+        id(parameter)
+        for layer in layers
+        for name, parameter in layer.ssm_parameters().items()
+        if slow_output or name != "C"
+    }
     step = {id(layer.log_step_size) for layer in layers}
     state_space: list[nn.Parameter] = []
     step_sizes: list[nn.Parameter] = []
