@@ -23,6 +23,8 @@ USAGE = """\
   s4 evaluate RUN                measure a run's best model
   s4 compare RUN RUN …           a table and a picture of several runs
   s4 generate RUN --prompt TEXT  text that a model of characters writes
+  s4 table lra|images|speech     our results beside every row of the paper's tables
+  s4 reproduce [NAME …]          train one experiment after the other, and go on where it stopped
   s4 data list                   the datasets: which are here, how large, what licence
   s4 data get NAME               download one
   s4 --version                   which version this is
@@ -42,6 +44,8 @@ COMMANDS = {
     "evaluate": ("torchs4.cli.results", "evaluate_run"),
     "generate": ("torchs4.cli.generate", "generate"),
     "compare": ("torchs4.cli.results", "compare"),
+    "table": ("torchs4.cli.table", "show_table"),
+    "reproduce": ("torchs4.cli.reproduce", "reproduce"),
     "data list": ("torchs4.cli.datasets", "list_data"),
     "data get": ("torchs4.cli.datasets", "get_data"),
 }

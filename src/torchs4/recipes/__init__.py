@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from difflib import get_close_matches
+from fnmatch import fnmatch
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,17 @@ from torchs4.recipes.recipe import PRESETS, Preset, Recipe, network
 if TYPE_CHECKING:
     from torchs4.training.config import TrainingConfig
 
-__all__ = ["PRESETS", "RECIPES", "Preset", "Recipe", "find", "measured", "network", "recipe_config"]
+__all__ = [
+    "PRESETS",
+    "RECIPES",
+    "Preset",
+    "Recipe",
+    "find",
+    "measured",
+    "network",
+    "recipe_config",
+    "summaries",
+]
 
 # The one table from names to configurations.
 RECIPES: dict[str, Recipe] = {
@@ -39,7 +50,15 @@ def recipe_config(name: str, preset: Preset = "cpu") -> TrainingConfig[Any]:
 
 def measured(recipe: Recipe, preset: Preset) -> float | None:
     """Our own result on test data, from the summary that comes with the package; None if there is none."""
-    entry = files("torchs4.recipes") / "measured" / f"{recipe.name}.{preset}.json"
-    if not entry.is_file():
-        return None
-    return float(json.loads(entry.read_text(encoding="utf-8"))[f"test_{recipe.metric.name}"])
+    found = summaries(recipe, preset)
+    return float(found[0][f"test_{recipe.metric.name}"]) if found else None
+
+
+def summaries(recipe: Recipe, preset: Preset) -> list[dict[str, Any]]:
+    """The summaries of our own runs that come with the package: the first seed's, then those of others."""
+    stem, folder = f"{recipe.name}.{preset}", files("torchs4.recipes") / "measured"
+    if not folder.is_dir():
+        return []
+    entries = {entry.name: entry for entry in folder.iterdir()}
+    names = [f"{stem}.json", *sorted(name for name in entries if fnmatch(name, f"{stem}.seed*.json"))]
+    return [json.loads(entries[name].read_text(encoding="utf-8")) for name in names if name in entries]

@@ -109,6 +109,7 @@ class Trainer:
 
     checkpoint_seconds: how often to save between epochs. It decides what a kill costs, not what comes out.
     model: trained further, instead of a new one.
+    stop_at: when to stop as if somebody had asked for it, on the clock of time.monotonic().
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Trainer:
         accelerator: Accelerator,
         checkpoint_seconds: float = 120.0,
         model: SequenceModel | PairModel | None = None,
+        stop_at: float = math.inf,
     ) -> None:
         self.config = config
         self.data = data
@@ -129,6 +131,7 @@ class Trainer:
         self.display = display
         self.accelerator = accelerator
         self.checkpoint_seconds = checkpoint_seconds
+        self.stop_at = stop_at
         self.progress = Progress()
         self.share = Share(accelerator.process_index, accelerator.num_processes)
         torch.manual_seed(config.seed)
@@ -212,7 +215,7 @@ class Trainer:
                 self._measure()
                 self.model.train()
                 started = time.monotonic()
-            stopping = self._anyone(self._stop_asked)
+            stopping = self._anyone(self._must_stop())
             if stopping or self._anyone(now - saved >= self.checkpoint_seconds):
                 self.save()
                 saved = started = time.monotonic()
@@ -222,8 +225,11 @@ class Trainer:
         progress.epoch += 1
         progress.start_epoch()
         self.save()
-        if not self.is_over and self._anyone(self._stop_asked):
+        if not self.is_over and self._anyone(self._must_stop()):
             raise TrainingInterrupted
+
+    def _must_stop(self) -> bool:
+        return self._stop_asked or time.monotonic() >= self.stop_at
 
     def _rows_of(self, epoch: int) -> list[Any]:
         config = self.config

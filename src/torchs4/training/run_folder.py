@@ -63,6 +63,10 @@ class RunFolder:
                 f"s4 train --resume {self.path}"
             )
 
+    def is_begun(self) -> bool:
+        """Whether a run has started here, so that it can be continued."""
+        return self._config.is_file()
+
     def name(self) -> str:
         """Which recipe and preset the run follows."""
         return str(self._read_config().get("name", self.path.name))

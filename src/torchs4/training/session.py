@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -108,10 +109,12 @@ def run(
     model: SequenceModel | PairModel | None = None,
     console: Console | None = None,
     quiet: bool = False,
+    stop_at: float = math.inf,
 ) -> FinishedRun:
     """Train as the configuration says, from the beginning or from the last checkpoint, to the end.
 
     data: in memory, instead of those that the configuration names.
+    stop_at: when to save and raise TrainingInterrupted, on the clock of time.monotonic().
     """
     # Training is what this process is for now, and it asks for the same memory at every step.
     keep_memory()
@@ -127,7 +130,7 @@ def run(
             # One process prepares what the others then find.
             with accelerator.main_process_first():
                 data = config.data.load(place, display.preparing())
-        trainer = Trainer(config, data, folder, display, accelerator, checkpoint_seconds, model)
+        trainer = Trainer(config, data, folder, display, accelerator, checkpoint_seconds, model, stop_at)
         # Only now: a configuration that does not fit the data should leave no folder behind.
         if accelerator.is_main_process and not resume:
             held.enter_context(folder.locked())
