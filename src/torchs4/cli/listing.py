@@ -9,6 +9,8 @@ from rich.table import Table
 from torchs4 import recipes
 from torchs4.cli.consoles import console
 from torchs4.configuration import short_options
+from torchs4.models import bundled
+from torchs4.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from torchs4.models import SequenceModelConfig
@@ -18,7 +20,10 @@ def list_recipes(arguments: list[str]) -> int:
     """A table of all recipes and their presets."""
     if arguments:
         raise ValueError(f"`s4 list` takes no arguments; it was given {' '.join(arguments)}.")
-    table = Table(title="s4 train NAME --preset PRESET")
+    table = Table(
+        title="s4 train NAME --preset PRESET",
+        caption='Weights that are here: SequenceModel.from_pretrained("NAME"), s4 evaluate NAME',
+    )
     for column, justify in (
         ("name", "left"),
         ("task", "left"),
@@ -29,9 +34,11 @@ def list_recipes(arguments: list[str]) -> int:
         ("measure", "left"),
         ("published", "right"),
         ("measured", "right"),
+        ("weights", "left"),
     ):
         # Names are what people copy: they are never cut.
         table.add_column(column, justify=justify, no_wrap=column == "name")  # type: ignore[arg-type]
+    weights = {RunFolder(bundled.FOLDER / name).name(): name for name in bundled.bundled_names()}
     for recipe in recipes.RECIPES.values():
         metric = recipe.metric
         for index, preset in enumerate(recipe.presets):
@@ -46,6 +53,7 @@ def list_recipes(arguments: list[str]) -> int:
                 metric.title if index == 0 else "",
                 "" if published is None else metric.text(published),
                 "" if ours is None else metric.show(ours),
+                weights.get(f"{recipe.name} ({preset})", ""),
             )
     console.print(table)
     return 0

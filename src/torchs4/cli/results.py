@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 from accelerate import Accelerator
@@ -13,6 +13,7 @@ from torchs4 import plots
 from torchs4.cli.consoles import console
 from torchs4.data import data_folder
 from torchs4.memory import keep_memory
+from torchs4.models.bundled import bundled_names, bundled_run
 from torchs4.tasks import Metric
 from torchs4.training.display import Display
 from torchs4.training.evaluation import evaluate
@@ -22,10 +23,10 @@ from torchs4.training.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class EvaluateArguments:
-    """Measure the best model of a run.
+    """Measure the best model of a run, or one that comes with torchs4.
 
     Attributes:
-        run: a folder that `s4 train` wrote.
+        run: a folder that `s4 train` wrote, or the name of a model in `s4 list`.
         split: which examples.
         rate: leave out samples: 2 keeps every second one and doubles the model's step size.
         data_dir: where datasets lie; by default where the run found them.
@@ -53,7 +54,7 @@ class CompareArguments:
 def evaluate_run(arguments: list[str]) -> int:
     """Measure again."""
     chosen = tyro.cli(EvaluateArguments, prog="s4 evaluate", args=arguments)
-    folder = RunFolder(chosen.run)
+    folder, stated = _run_folder(chosen.run)
     config = folder.config()
     keep_memory()
     accelerator = Accelerator(mixed_precision="bf16" if config.precision == "bfloat16" else "no")
@@ -78,7 +79,24 @@ def evaluate_run(arguments: list[str]) -> int:
             f"{folder.name()}: {figures}, loss {score.loss:.4f} on {score.examples:,} {chosen.split} "
             f"examples{kept}"
         )
+        if stated is not None and chosen.split == "test" and chosen.rate == 1:
+            metric = data.task.metrics[0]
+            display.say(f"Its card says {metric.show(stated[f'test_{metric.name}'])}.")
     return 0
+
+
+def _run_folder(place: Path) -> tuple[RunFolder, dict[str, Any] | None]:
+    """A run, and what is stated of it if it comes with torchs4."""
+    if place.is_dir():
+        return RunFolder(place), None
+    bundled = bundled_run(place)
+    if bundled is None:
+        raise ValueError(
+            f"{place} is not a run: there is no such folder. Pass a folder of `s4 train`, or the name of a "
+            f"model that comes with torchs4: {', '.join(bundled_names())}."
+        )
+    folder = RunFolder(bundled)
+    return folder, folder.summary()
 
 
 def compare(arguments: list[str]) -> int:

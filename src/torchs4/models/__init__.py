@@ -1,6 +1,7 @@
 """Whole networks."""
 
 from torchs4.models.building import build_model
+from torchs4.models.bundled import bundled_names
 from torchs4.models.loading import load_model
 from torchs4.models.pair_model import PairModel, PairModelConfig
 from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig
@@ -13,5 +14,6 @@ __all__ = [
     "SequenceModel",
     "SequenceModelConfig",
     "build_model",
+    "bundled_names",
     "load_model",
 ]

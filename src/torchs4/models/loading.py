@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
+from torchs4.models.bundled import model_folder
 from torchs4.models.pair_model import PairModel
 from torchs4.models.pretrained import CONFIG_FILE
 from torchs4.models.sequence_model import SequenceModel
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _KINDS = {cls.__name__: cls for cls in (SequenceModel, PairModel)}
 
 
 def load_model(directory: str | Path) -> SequenceModel | PairModel:
-    """The model that save_pretrained wrote there, of whichever kind, in evaluation mode."""
-    path = Path(directory) / CONFIG_FILE
+    """The model that save_pretrained wrote there, or a bundled one by its name, in evaluation mode."""
+    directory = model_folder(directory)
+    path = directory / CONFIG_FILE
     kind = None
     if path.is_file():
         try:

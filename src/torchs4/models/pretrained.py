@@ -12,6 +12,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from torchs4.configuration import from_plain, to_plain
+from torchs4.models.bundled import model_folder
 from torchs4.models.weights_file import misfits, read_header, read_weights
 
 if TYPE_CHECKING:
@@ -62,10 +63,8 @@ class PretrainedModel(nn.Module, Generic[Config]):
 
     @classmethod
     def from_pretrained(cls, directory: str | Path) -> Self:
-        """The model that save_pretrained wrote, in evaluation mode."""
-        directory = Path(directory)
-        if not directory.is_dir():
-            raise ValueError(f"There is no folder {directory}. Pass the folder that save_pretrained wrote.")
+        """The model that save_pretrained wrote, or a bundled one by its name, in evaluation mode."""
+        directory = model_folder(directory)
         for name in (CONFIG_FILE, WEIGHTS_FILE):
             if not (directory / name).is_file():
                 inside = directory / "best"
