@@ -118,7 +118,11 @@ def test_runs_are_evaluated_and_compared(whole: Path, tmp_path: Path) -> None:
     assert "500 validation examples, keeping one of 2 samples" in halved.stdout, halved.stderr
     compared = s4("compare", whole, whole, folder=tmp_path)
     assert compared.stdout.count("digits (cpu)") == 2, compared.stderr
-    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    first = (tmp_path / "comparison.png").read_bytes()
+    assert first.startswith(b"\x89PNG")
+    assert "comparison.png (replaced)" in s4("compare", whole, whole, folder=tmp_path).stdout
+    assert "Curves: comparison-2.png" in s4("compare", whole, folder=tmp_path).stdout
+    assert (tmp_path / "comparison.png").read_bytes() == first
 
 
 @pytest.mark.slow
@@ -226,6 +230,9 @@ def test_mistakes_are_explained_without_a_traceback(tmp_path: Path) -> None:
         ),
         (["train", "digits", "--model.layer", "s7"], 1, "layer is 's7'; choose one of"),
         (["train", "digits", "--import", "nowhere"], 1, "No module named 'nowhere'"),
+        (["train", "digits", "--optim.lr", "1e308"], 2, "lr is 1e+308; it must be at most"),
+        (["train", "digits", "--model.features", 10**11], 1, "GB to be trained; this machine has"),
+        (["train", "digits", "--model.state-size", 10**7], 1, "GB to be trained; this machine has"),
     ]
     for arguments, code, message in cases:
         result = s4(*arguments, folder=tmp_path)
@@ -233,6 +240,33 @@ def test_mistakes_are_explained_without_a_traceback(tmp_path: Path) -> None:
         assert message in " ".join(result.stderr.split()), (arguments, result.stderr)
         assert "Traceback" not in result.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"used"}
+
+
+def test_help_offers_only_the_presets_that_there_are(tmp_path: Path) -> None:
+    helped = s4("train", "digits", "--help", folder=tmp_path).stdout
+    assert "--preset {cpu}" in helped
+    assert "publication" not in helped
+    assert "--preset {paper,modern,cpu}" in s4("train", "lra-text", "--help", folder=tmp_path).stdout
+    assert "--preset" not in s4("train", "--data", "x.csv", "--help", folder=tmp_path).stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals differ")
+@pytest.mark.parametrize("module", ["rich", "tyro", "torch"])
+def test_ctrl_c_while_importing_shows_no_traceback(tmp_path: Path, module: str) -> None:
+    (tmp_path / f"{module}.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(100)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    result = subprocess.run(
+        command("train", "digits"),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=60,
+    )
+    assert result.returncode == 130
+    assert result.stderr == "Stopped.\n"
 
 
 def test_lists_and_help(tmp_path: Path) -> None:

@@ -2,6 +2,6 @@
 
 import sys
 
-from torchs4.cli.main import main
+from torchs4.cli import main
 
 sys.exit(main())

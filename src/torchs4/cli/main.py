@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from torchs4.cli.consoles import console, errors
+from torchs4.cli.interrupts import INTERRUPTED, leaving_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +35,8 @@ Every command takes --import MODULE, for a module of yours that registers layers
 Try `s4 train digits`: three minutes, no download.
 """
 
-# Shell conventions: wrong usage, and ended by Ctrl-C.
-WRONG_USAGE, INTERRUPTED = 2, 130
+# Shell convention.
+WRONG_USAGE = 2
 
 # Each command's module and function; functions take the arguments and return the exit code.
 COMMANDS = {
@@ -95,8 +96,9 @@ def _import_modules(arguments: list[str]) -> list[str]:
 
 def _run(name: str, arguments: list[str]) -> int:
     module, function = COMMANDS[name]
-    command = getattr(import_module(module), function)
-    from torchs4.training.loop import TrainingDivergedError
+    with leaving_at_once():
+        command = getattr(import_module(module), function)
+        from torchs4.training.loop import TrainingDivergedError
 
     try:
         code: int = command(_import_modules(arguments))

@@ -1,5 +1,6 @@
 """`s4 evaluate` and `s4 compare`: what runs have come to."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -44,11 +45,12 @@ class CompareArguments:
 
     Attributes:
         runs: folders that `s4 train` wrote.
-        picture: where to write the picture.
+        picture: where to write the picture; by default comparison.png, or with a number behind it if that
+            shows other runs.
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    picture: Path = Path("comparison.png")
+    picture: Path | None = None
 
 
 def evaluate_run(arguments: list[str]) -> int:
@@ -126,9 +128,29 @@ def compare(arguments: list[str]) -> int:
         )
     console.print(table)
     curves = {str(folder.path): folder.curve(metric) for folder in folders}
-    plots.plot_curves(curves, metric).savefig(chosen.picture, dpi=120)
-    console.print(f"Curves: {chosen.picture}")
+    note = _note(folders)
+    picture = chosen.picture or _free_picture(Path("comparison.png"), note)
+    said = f"Curves: {picture}" + (" (replaced)" if picture.exists() else "")
+    # What only PNG files can carry is not asked of others.
+    notes = {"Comment": note} if picture.suffix.lower() == ".png" else None
+    plots.plot_curves(curves, metric).savefig(picture, dpi=120, metadata=notes)
+    console.print(said, soft_wrap=True, markup=False)
     return 0
+
+
+def _note(folders: list[RunFolder]) -> str:
+    """What a picture carries, so that the next one knows whether it shows the same runs."""
+    places = "\n".join(str(folder.path.absolute()) for folder in folders)
+    return f"s4 compare {hashlib.sha256(places.encode()).hexdigest()}"
+
+
+def _free_picture(path: Path, note: str) -> Path:
+    """The path, or one with a number behind it: nobody's picture of other runs is overwritten."""
+    number, candidate = 1, path
+    while candidate.exists() and note.encode() not in candidate.read_bytes():
+        number += 1
+        candidate = path.with_stem(f"{path.stem}-{number}")
+    return candidate
 
 
 def _common_metric(folders: list[RunFolder]) -> Metric:

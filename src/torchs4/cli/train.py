@@ -3,14 +3,15 @@
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
 from torchs4 import recipes
 from torchs4.cli.consoles import console
+from torchs4.cli.interrupts import INTERRUPTED
 from torchs4.cli.listing import list_recipes
-from torchs4.cli.main import INTERRUPTED, USAGE
+from torchs4.cli.main import USAGE
 from torchs4.cli.options import changed, flat_options, peek, take
 from torchs4.configuration import require_choice, with_options
 from torchs4.data import OWN_DATA
@@ -22,10 +23,17 @@ from torchs4.training.session import OWN_DATA_BUDGET, OWN_DATA_MODEL, OWN_DATA_O
 
 Data = TypeVar("Data")
 Model = TypeVar("Model")
+Presets = TypeVar("Presets")
+
+_PRESETS: dict[Preset, str] = {
+    "paper": "the hyperparameters of the publication",
+    "modern": "those of the updated results",
+    "cpu": "small, made for two cores and about an hour",
+}
 
 
 @dataclass(frozen=True)
-class TrainArguments(Generic[Data, Model]):
+class TrainArguments(Generic[Data, Model, Presets]):
     """Options of a training run.
 
     Attributes:
@@ -33,8 +41,6 @@ class TrainArguments(Generic[Data, Model]):
         model: the network.
         seed: of the starting weights, of the order of the examples and of everything random about them.
         precision: "float32", or "bfloat16" for the mixing layers; state spaces always run in full precision.
-        preset: "paper" (the hyperparameters of the publication), "modern" (those of the updated results) or
-            "cpu" (small, made for two cores and about an hour).
         output: folder for everything that the run leaves behind; by default a new one below runs/.
         data_dir: where datasets lie; by default $TORCHS4_DATA, else the user's cache folder.
         checkpoint_seconds: how often to save between epochs.
@@ -44,9 +50,9 @@ class TrainArguments(Generic[Data, Model]):
     model: Model
     optim: OptimizerOptions
     budget: BudgetOptions
+    preset: Presets
     seed: int = 0
     precision: Precision = "float32"
-    preset: Preset = "cpu"
     output: Path | None = None
     data_dir: Path | None = None
     checkpoint_seconds: float = 120.0
@@ -109,6 +115,7 @@ def train(arguments: list[str]) -> int:
         name=f"{name} ({preset})",
         folder=f"{name}-{preset}",
         preset=preset,
+        presets=tuple(recipe.presets),
     )
 
 
@@ -156,7 +163,6 @@ def _train_on_own_data(path: str, arguments: list[str]) -> int:
         description=(type(config.data).__doc__ or "").partition("\n")[0] + f" Tasks: {', '.join(OWN_DATA)}.",
         name=f"{name} ({task})",
         folder=f"{name}-{task}",
-        preset="cpu",
     )
 
 
@@ -168,13 +174,16 @@ def _train(
     description: str,
     name: str,
     folder: str,
-    preset: Preset,
+    preset: Preset | None = None,
+    presets: tuple[Preset, ...] = (),
 ) -> int:
     # A layer has options of its own, so its name is needed before the rest is read.
     layer = peek(arguments, "--model.layer")
     model = config.model if layer is None else with_options(config.model, layer=layer)
     data_options, model_options = flat_options(config.data, hidden=("path", "task")), flat_options(model)
-    arguments_class: Any = TrainArguments[type(data_options), type(model_options)]  # type: ignore[misc]
+    arguments_class: Any = TrainArguments[  # type: ignore[misc]
+        type(data_options), type(model_options), _choice_of(presets)
+    ]
     chosen = tyro.cli(
         arguments_class,
         default=TrainArguments(
@@ -202,6 +211,16 @@ def _train(
     return _run(
         place, config, name=name, data_dir=chosen.data_dir, checkpoint_seconds=chosen.checkpoint_seconds
     )
+
+
+def _choice_of(presets: tuple[Preset, ...]) -> Any:
+    """The type of an option that offers these presets and explains them; data of one's own have none."""
+    if not presets:
+        return tyro.conf.Suppress[None]
+    kind: Any = Literal.__getitem__(presets)
+    told: Any = Annotated
+    text = "; ".join(f'"{preset}": {_PRESETS[preset]}' for preset in presets)
+    return told[kind, tyro.conf.arg(help=f"What the other options begin with. {text}.")]
 
 
 def _run(folder: RunFolder, config: TrainingConfig[Any], **options: Any) -> int:

@@ -21,6 +21,7 @@ from torchs4.training.checkpoints import has_any, load_newest, load_state, repla
 from torchs4.training.evaluation import evaluate, move
 from torchs4.training.parameter_groups import parameter_groups
 from torchs4.training.provenance import memory_mb
+from torchs4.training.room import require_room
 from torchs4.training.schedules import Schedule
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class Trainer:
         self.share = Share(accelerator.process_index, accelerator.num_processes)
         torch.manual_seed(config.seed)
         if model is None:
+            require_room(config.model)
             model = build_model(config.model, data.input, data.task.output)
         optim = config.optim
         groups = parameter_groups(

@@ -25,7 +25,7 @@ def provenance() -> dict[str, Any]:
         "machine": {
             "processor": _processor(),
             "cores": os.cpu_count(),
-            "memory_gb": _memory_gb(),
+            "memory_gb": memory_gb(),
             "system": platform.platform(),
             "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         },
@@ -83,7 +83,8 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return result.stdout.strip()
 
 
-def _memory_gb() -> float | None:
+def memory_gb() -> float | None:
+    """The memory that this machine has, where the system tells."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
     except (AttributeError, ValueError, OSError):
