@@ -2,12 +2,14 @@ import io
 import os
 import tarfile
 from dataclasses import replace
+from fnmatch import fnmatch
 from hashlib import sha256
 from pathlib import Path
+from urllib.error import URLError
 
 import pytest
 
-from torchs4.data import catalogue
+from torchs4.data import archives, catalogue
 from torchs4.data.catalogue import SOURCES, RemoteFile, find, get, is_present, status
 
 
@@ -113,8 +115,15 @@ def test_what_is_there_is_not_fetched_unless_asked_for_again(tmp_path, web):
     get("cifar10", tmp_path)
     assert len(web.fetched) == 1
     assert damaged.read_bytes() == b"damaged"
+    mine, other = tmp_path / "prepared" / "cifar10-grey-v1", tmp_path / "prepared" / "mnist-v1"
+    for prepared in (mine, other):
+        prepared.mkdir(parents=True)
+        (prepared / "train_images.npy").touch()
     get("cifar10", tmp_path, again=True)
     assert len(web.fetched) == 2
+    # What was made of the damaged files is made anew; what is of other datasets stays.
+    assert not mine.exists()
+    assert (other / "train_images.npy").is_file()
     assert damaged.read_bytes() == b"test_batch"
 
 
@@ -226,3 +235,35 @@ def test_real_files_have_the_checksums_of_the_table(name):
     for file in find(name).files:
         content = (folder / file.target).read_bytes()
         assert (sha256(content).hexdigest(), len(content)) == (file.sha256, file.size)
+
+
+def test_arrays_prepared_from_a_dataset_are_known_by_name():
+    """Each loader's prepared names, as in the sources of `torchs4.data`."""
+    made = {
+        "mnist": ["mnist-v1"],
+        "cifar10": ["cifar10-grey-v1", "cifar10-colour-v1"],
+        "imdb": ["imdb-characters-15-v1"],
+        "ett": ["ett-ETTh1-v1"],
+        "wikitext-2": ["wikitext-2-characters-3-v1"],
+        "speech-commands": ["speech-commands-0.02-0123456789ab-raw-1"],
+        "speech-commands-v0.01": ["speech-commands-0.01-0123456789ab-mfcc-1"],
+        "lra": ["listops-official-v1", "retrieval-characters-4000-15-v1", "pathfinder32-official-v1"],
+    }
+    fetched = [source for source in SOURCES if not source.generated]
+    assert {source.name for source in fetched} == set(made)
+    for source in fetched:
+        for name, names in made.items():
+            for prepared in names:
+                found = any(fnmatch(prepared, pattern) for pattern in source.prepared)
+                assert found == (name == source.name), (source.name, prepared)
+
+
+def test_an_offline_machine_is_left_as_it_was(tmp_path, monkeypatch):
+    def offline(*arguments, **options):
+        raise URLError("no network")
+
+    monkeypatch.setattr(archives, "urlopen", offline)
+    for name in ("mnist", "cifar10"):
+        with pytest.raises(archives.DownloadError, match="Could not reach"):
+            get(name, tmp_path / "some" / "data")
+    assert not list(tmp_path.iterdir())

@@ -241,6 +241,22 @@ def test_file_cut_anywhere_is_refused_and_nothing_is_kept(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("place", "size"),
+    [(16, size) for size in (1, 15, 17, 31_999, 2**31, 2**32 - 1)]
+    + [(40, size) for size in (40_001, 2**31, 2**32 - 1)],
+)
+def test_parts_of_wrong_sizes_are_refused_in_words(root: Path, place: int, size: int) -> None:
+    path = root / "yes" / "a0_nohash_0.wav"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:place] + size.to_bytes(4, "little") + whole[place + 4 :])
+    # An empty pair of brackets would explain nothing.
+    with pytest.raises(
+        ValueError, match=r"a0_nohash_0\.wav (is|has) (?!.*\(\)).*s4 data get speech-commands --again"
+    ):
+        load(root)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"rate": 8000}, "1 channels of 16 bits at 8,000 Hz"),

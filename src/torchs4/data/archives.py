@@ -15,6 +15,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
+from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path, PureWindowsPath
 from typing import IO, TYPE_CHECKING, Literal
@@ -54,16 +55,11 @@ def download(
     if target.is_file() and _difference(target, sha256, size) is None:
         return
     part = target.with_name(f"{target.name}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(
-            f"Cannot create {target.parent} ({error.strerror}): choose another data folder."
-        ) from error
     if size is not None and part.is_file() and part.stat().st_size > size:
         part.unlink()
     if size is None or not part.is_file() or part.stat().st_size < size:
-        _fetch(url, part, size, progress)
+        with _folder_for(part):
+            _fetch(url, part, size, progress)
     if difference := _difference(part, sha256, size):
         part.unlink()
         raise ValueError(
@@ -71,6 +67,25 @@ def download(
             f"again; if this repeats, the file on the server has changed or something on the way alters it."
         )
     os.replace(part, target)
+
+
+@contextmanager
+def _folder_for(file: Path) -> Iterator[None]:
+    """Make the folder of a file; if nothing arrives there, it is gone again."""
+    folder = file.parent
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"Cannot create {folder} ({error.strerror}): choose another data folder.") from error
+    try:
+        yield
+    finally:
+        for place in made:
+            # The first one that is not empty ends it: those above hold it.
+            if any(place.iterdir()):
+                break
+            place.rmdir()
 
 
 def _fetch(url: str, part: Path, size: int | None, progress: Progress | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -47,6 +48,7 @@ class Source:
     files: what to fetch; none for a dataset that the package generates.
     markers: patterns of paths in the data folder; the dataset is there when each finds something.
     contents: patterns of the paths that take up the dataset's space.
+    prepared: patterns of the arrays that loaders have made of its files.
     size_mb: to fetch, or when generated, on disk; in units of a million bytes.
     """
 
@@ -58,6 +60,7 @@ class Source:
     contents: tuple[str, ...]
     size_mb: int
     note: str = ""
+    prepared: tuple[str, ...] = ()
 
     @property
     def generated(self) -> bool:
@@ -91,6 +94,7 @@ def _speech_commands(name: str, version: str, sha256: str, size: int) -> Source:
         ),
         contents=(folder,),
         size_mb=round(size / 1e6),
+        prepared=(f"speech-commands-{version}-*",),
     )
 
 
@@ -143,6 +147,7 @@ SOURCES = (
         files=_MNIST_FILES,
         markers=tuple(file.target for file in _MNIST_FILES),
         contents=("mnist",),
+        prepared=("mnist-*",),
         size_mb=12,
     ),
     Source(
@@ -163,6 +168,7 @@ SOURCES = (
             "cifar-10-batches-bin/test_batch.bin",
         ),
         contents=("cifar-10-batches-bin",),
+        prepared=("cifar10-*",),
         size_mb=170,
     ),
     Source(
@@ -180,6 +186,7 @@ SOURCES = (
         ),
         markers=tuple(f"aclImdb/{part}/{side}" for part in ("train", "test") for side in ("pos", "neg")),
         contents=("aclImdb",),
+        prepared=("imdb-*",),
         size_mb=84,
     ),
     _speech_commands(
@@ -201,6 +208,7 @@ SOURCES = (
         files=_ETT_FILES,
         markers=tuple(file.target for file in _ETT_FILES),
         contents=("ETT-small",),
+        prepared=("ett-*",),
         size_mb=25,
     ),
     Source(
@@ -218,6 +226,7 @@ SOURCES = (
         ),
         markers=tuple(f"wikitext-2/wiki.{part}.tokens" for part in ("train", "valid", "test")),
         contents=("wikitext-2",),
+        prepared=("wikitext-2-*",),
         size_mb=4,
     ),
     Source(
@@ -229,6 +238,7 @@ SOURCES = (
         ),
         markers=("lra_release",),
         contents=("lra_release",),
+        prepared=("listops-official-*", "retrieval-*", "pathfinder*-official-*"),
         size_mb=8230,
         note="Its publishers give no checksum, so only damage that the archive itself reveals is noticed. "
         "Unpacked it needs about 19 GB more.",
@@ -281,7 +291,8 @@ def get(
 ) -> None:
     """Fetch a dataset to where its loader expects it; nothing happens when it is there already.
 
-    `again` fetches and replaces it even so, because it is damaged, say. `progress` gets what is being done,
+    `again` fetches and replaces it even so, because it is damaged, say, and removes what was prepared from
+    the old files. `progress` gets what is being done,
     the bytes so far and in all (0 when nobody knows).
     """
     source = find(name)
@@ -306,6 +317,10 @@ def get(
         raise ValueError(
             f"{name} was fetched, but {absent[0]} is not in it: its publishers must have changed it."
         )
+    if again:
+        for pattern in source.prepared:
+            for arrays in (folder / "prepared").glob(pattern):
+                shutil.rmtree(arrays)
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -178,16 +178,22 @@ def _read_clip(path: Path, again: str) -> NDArray[np.int16] | None:
                     f"{path} has {channels} channels of {8 * width} bits at {rate:,} Hz; expected 1 channel "
                     f"of 16 bits at {_SAMPLES:,} Hz. {again}"
                 )
-            if recording.getnframes() != _SAMPLES:
+            promised = 2 * recording.getnframes()
+            if promised != 2 * _SAMPLES and promised <= path.stat().st_size:
                 return None
-            content = recording.readframes(_SAMPLES)
+            content = recording.readframes(promised // 2)
     except (wave.Error, EOFError) as error:
         raise ValueError(
-            f"{path} is not a WAV file or is cut short ({error or 'it ends early'}). {again}"
+            f"{path} is not a WAV file or is cut short ({str(error) or 'it ends early'}). {again}"
         ) from error
-    if len(content) != 2 * _SAMPLES:
+    except RuntimeError as error:
+        # The wave module has no words for a part that claims to be longer than the file that holds it.
         raise ValueError(
-            f"{path} is cut short: it promises {2 * _SAMPLES:,} bytes of samples and holds {len(content):,}. "
+            f"{path} is damaged: the sizes of its parts do not fit the file's. {again}"
+        ) from error
+    if len(content) != promised:
+        raise ValueError(
+            f"{path} is cut short: it promises {promised:,} bytes of samples and holds {len(content):,}. "
             f"{again}"
         )
     # The wave module has put the bytes in this machine's order.

@@ -102,7 +102,10 @@ def _read_clips(
     lengths = []
     end = 0
     for clip in reported(clips, "Reading recordings", progress):
-        read, rate = soundfile.read(path / clip, dtype="float32", always_2d=True)
+        try:
+            read, rate = soundfile.read(path / clip, dtype="float32", always_2d=True)
+        except soundfile.LibsndfileError as error:
+            raise ValueError(f"{path / clip} is damaged: {error}") from error
         if rate != form.rate:
             read = require_package("soxr", "Another sampling rate").resample(read, rate, form.rate)
         if not len(read):
