@@ -110,9 +110,11 @@ def random_block(rng, *, rank=1, features=4, modes=3, copies=None, channels=1, b
     return weights
 
 
-def random_norm(rng, features=4, *, batch):
+def random_norm(rng, features=4, *, kind):
+    if kind == "scalar":
+        return {"norm.m": rng.normal(size=1), "norm.s": rng.uniform(0.5, 2, size=1)}
     weights = {"norm.weight": rng.normal(1, 0.2, size=features), "norm.bias": rng.normal(size=features)}
-    if batch:
+    if kind == "batch":
         weights["norm.running_mean"] = rng.normal(size=features)
         weights["norm.running_var"] = rng.uniform(0.5, 2, size=features)
     return weights
@@ -183,6 +185,10 @@ def expected_block(weights, u, transform="exp", rate=1.0):
 
 
 def expected_norm(weights, x):
+    if "norm.m" in weights:
+        centred = x - x.mean(axis=-1, keepdims=True)
+        deviation = np.sqrt((centred**2).sum(axis=-1, keepdims=True) / x.shape[-1])
+        return weights["norm.s"] / deviation * (centred + weights["norm.m"])
     mean = weights.get("norm.running_mean", x.mean(axis=-1, keepdims=True))
     variance = weights.get("norm.running_var", x.var(axis=-1, keepdims=True))
     return (x - mean) / np.sqrt(variance + 1e-5) * weights["norm.weight"] + weights["norm.bias"]
@@ -255,14 +261,14 @@ def test_old_names_mean_the_same(rng):
 
 
 @pytest.mark.parametrize("pre_norm", [True, False], ids=["pre-norm", "post-norm"])
-@pytest.mark.parametrize("batch", [True, False], ids=["BatchNorm", "LayerNorm"])
+@pytest.mark.parametrize("kind", ["batch", "layer", "scalar"])
 @pytest.mark.parametrize("name", ["S4", "S4D", "S4, bidirectional"])
 @torch.no_grad()
-def test_backbone_matches_the_documented_formulas(rng, name, batch, pre_norm):
+def test_backbone_matches_the_documented_formulas(rng, name, kind, pre_norm):
     u = rng.normal(size=(2, 33, 4))
     network, x = {}, u
     for index in range(3):
-        block, norm = random_block(rng, **BLOCKS[name]), random_norm(rng, batch=batch)
+        block, norm = random_block(rng, **BLOCKS[name]), random_norm(rng, kind=kind)
         stored = tied_to_length(block, 33) if "layer.kernel.P" in block else block
         network |= below(f"layers.{index}.layer.", stored) | below(f"layers.{index}.norm.", norm)
         if pre_norm:
@@ -270,7 +276,7 @@ def test_backbone_matches_the_documented_formulas(rng, name, batch, pre_norm):
         else:
             x = expected_norm(norm, x + expected_block(block, x))
     if pre_norm:
-        norm = random_norm(rng, batch=batch)
+        norm = random_norm(rng, kind=kind)
         network |= below("norm.", norm)
         x = expected_norm(norm, x)
     training = below("model.", network) | {"encoder.weight": np.ones(3), "decoder.0.bias": np.ones(3)}
@@ -278,6 +284,38 @@ def test_backbone_matches_the_documented_formulas(rng, name, batch, pre_norm):
         module = from_authors(state_dict)
         assert isinstance(module, BlockStack)
         assert_close(module(torch.tensor(u)), x, FLOAT64)
+
+
+def scalar_norm_backbone(rng, layers=2):
+    network = below("norm.", random_norm(rng, kind="scalar"))
+    for index in range(layers):
+        network |= below(f"layers.{index}.layer.", random_block(rng))
+        network |= below(f"layers.{index}.norm.", random_norm(rng, kind="scalar"))
+    return network
+
+
+def test_a_backbone_with_scalar_layer_norms_streams_and_ignores_padding(rng):
+    module = from_authors(to_float32(scalar_norm_backbone(rng)))
+    x = torch.tensor(rng.normal(size=(2, 33, 4)), dtype=torch.float32)
+    assert_views_agree(module, x)
+    padded = torch.cat([x, torch.zeros(2, 7, 4)], dim=1).requires_grad_()
+    y = module(padded, lengths=torch.tensor([33, 33]))
+    assert_close(y[:, :33], module(x).detach(), FLOAT32)
+    y[:, :33].sum().backward()
+    assert padded.grad.isfinite().all()
+    assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
+
+
+def test_numbers_of_a_scalar_layer_norm_may_have_no_axis(rng):
+    network = scalar_norm_backbone(rng)
+    bare = {key: value[0] if key.endswith((".m", ".s")) else value for key, value in network.items()}
+    x = torch.tensor(rng.normal(size=(2, 33, 4)))
+    with torch.no_grad():
+        assert torch.equal(from_authors(bare)(x), from_authors(network)(x))
+    with pytest.raises(ValueError, match=r"layers.1.norm.norm.s has shape \(4,\); expected \(1\)"):
+        from_authors(network | {"layers.1.norm.norm.s": np.ones(4)})
+    with pytest.raises(ValueError, match=r"layers.1.norm.norm.s is missing; beside it there is .*norm.m"):
+        from_authors({key: value for key, value in network.items() if key != "layers.1.norm.norm.s"})
 
 
 def to_float32(weights):
@@ -341,10 +379,8 @@ def test_missing_weights_are_named(rng, key):
 
 def test_missing_norm_names_what_is_there_instead(rng):
     network = below("layers.0.layer.", random_block(rng))
-    network |= {"layers.0.norm.norm.m": np.zeros(1), "layers.0.norm.norm.s": np.ones(1)}
-    with pytest.raises(
-        ValueError, match=r"norm.weight is missing; beside it there is layers.0.norm.norm.m, "
-    ):
+    network |= {"layers.0.norm.norm.scale": np.ones(4)}
+    with pytest.raises(ValueError, match=r"norm.weight is missing; beside it there is .*norm.norm.scale"):
         from_authors(network)
 
 
@@ -383,6 +419,6 @@ def test_unequal_layers_are_refused(rng):
     network = {}
     for index, copies in enumerate((4, 1)):
         network |= below(f"layers.{index}.layer.", random_block(rng, copies=copies))
-        network |= below(f"layers.{index}.norm.", random_norm(rng, batch=False))
+        network |= below(f"layers.{index}.norm.", random_norm(rng, kind="layer"))
     with pytest.raises(ValueError, match=r"Layer 1 has 4 features .* a BlockStack has equal blocks"):
         from_authors(network)

@@ -16,14 +16,13 @@ from torch import Tensor, nn
 from torchs4 import ops
 from torchs4.configuration import require_choice
 from torchs4.layers import S4Block, S4BlockConfig, S4Config, S4DConfig
+from torchs4.layers.norms import SequenceNorm
 from torchs4.models import BlockStack
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from jaxtyping import Float
-
-    from torchs4.layers.norms import NormKind
+    from jaxtyping import Bool, Float
 
     Module = TypeVar("Module", bound=nn.Module)
 
@@ -45,6 +44,8 @@ def from_authors(
     dt_transform: how that code made a positive step size: "exp" in its standalone file, "softplus" in its
     training configurations. The weights do not tell; a wrong choice gives wrong outputs and no error.
 
+    A backbone with that code's channels-first layer norm gets `ScalarLayerNorm`s in place of its norms.
+
     Other things that weights do not tell are taken to be that code's defaults: GELU, a plain residual and,
     for S4D, zero-order hold. Unlike there, kernels are never cut: outputs beyond the length that the layer
     was built for (or, with a rate, beyond that length / rate) see all of the past.
@@ -65,6 +66,27 @@ def from_authors(
         )
     checkpoint.require_all_read()
     return module
+
+
+class ScalarLayerNorm(SequenceNorm):
+    """The authors' layer norm in channels-first form: (s / σ)·(x - mean + m), over the features.
+
+    s and m are one number each, and unlike in PyTorch's nothing is added to the variance σ².
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.m = nn.Parameter(torch.zeros(1))
+        self.s = nn.Parameter(torch.ones(1))
+
+    def forward(
+        self, x: Float[Tensor, "B *L H"], mask: Bool[Tensor, "B L"] | None = None
+    ) -> Float[Tensor, "B *L H"]:
+        deviation, mean = torch.std_mean(x, dim=-1, correction=0, keepdim=True)
+        if mask is not None:
+            # Padding is zero, and so is its deviation.
+            deviation = deviation.where(mask[..., None], 1)
+        return self.s / deviation * (x - mean + self.m)
 
 
 class _Checkpoint:
@@ -107,6 +129,10 @@ class _Checkpoint:
             )
         return value
 
+    def take_number(self, key: str) -> Tensor:
+        """A weight that is one number, with or without an axis; here it has one."""
+        return self.take(key, *(1,) * (self._weights[key].ndim if key in self else 1)).reshape(1)
+
     def require_all_read(self) -> None:
         if self._unread:
             raise ValueError(
@@ -143,7 +169,7 @@ def _as_tensor(key: str, value: Any) -> Tensor:
 def _read_backbone(checkpoint: _Checkpoint, dt_transform: StepSizeTransform) -> BlockStack:
     # Post-norm backbones have no final norm: their last block has normalised already.
     pre_norm = checkpoint.any_below("norm.")
-    norm: NormKind = "batch" if "layers.0.norm.norm.running_mean" in checkpoint else "layer"
+    norm = _norm_kind(checkpoint)
     num_layers = checkpoint.count_layers()
     weights: dict[str, Tensor] = {}
     kinds = []
@@ -162,8 +188,23 @@ def _read_backbone(checkpoint: _Checkpoint, dt_transform: StepSizeTransform) -> 
     features, layer = kinds[0]
     if pre_norm:
         weights |= _read_norm(checkpoint, "norm.", norm, features)
-    config = S4BlockConfig(layer=layer, norm=norm, pre_norm=pre_norm)
-    return _filled(BlockStack(features, num_layers, config), weights)
+    if norm != "scalar":
+        return _filled(
+            BlockStack(features, num_layers, S4BlockConfig(layer=layer, norm=norm, pre_norm=pre_norm)),
+            weights,
+        )
+    stack = BlockStack(features, num_layers, S4BlockConfig(layer=layer, norm="none", pre_norm=pre_norm))
+    for block in stack.blocks:
+        block.norm = ScalarLayerNorm()
+    if pre_norm:
+        stack.norm = ScalarLayerNorm()
+    return _filled(stack, weights)
+
+
+def _norm_kind(checkpoint: _Checkpoint) -> Literal["batch", "layer", "scalar"]:
+    if "layers.0.norm.norm.running_mean" in checkpoint:
+        return "batch"
+    return "scalar" if "layers.0.norm.norm.m" in checkpoint else "layer"
 
 
 def _read_block(
@@ -261,7 +302,9 @@ def _untied_from_length(weights: dict[str, Tensor], length: int) -> Float[Tensor
     return rows.unflatten(-1, (-1, 2)) / rows.new_tensor([2, -2])
 
 
-def _read_norm(checkpoint: _Checkpoint, prefix: str, kind: NormKind, features: int) -> dict[str, Tensor]:
+def _read_norm(checkpoint: _Checkpoint, prefix: str, kind: str, features: int) -> dict[str, Tensor]:
+    if kind == "scalar":
+        return {f"norm.{name}": checkpoint.take_number(f"{prefix}norm.{name}") for name in ("m", "s")}
     names = ["weight", "bias"] + (["running_mean", "running_var"] if kind == "batch" else [])
     weights = {f"norm.norm.{name}": checkpoint.take(f"{prefix}norm.{name}", features) for name in names}
     if kind == "batch":
