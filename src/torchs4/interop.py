@@ -194,8 +194,8 @@ def _read_backbone(checkpoint: _Checkpoint, dt_transform: StepSizeTransform) -> 
             weights,
         )
     stack = BlockStack(features, num_layers, S4BlockConfig(layer=layer, norm="none", pre_norm=pre_norm))
-    for block in stack.blocks:
-        block.norm = ScalarLayerNorm()
+    for module in stack.blocks:
+        module.norm = ScalarLayerNorm()
     if pre_norm:
         stack.norm = ScalarLayerNorm()
     return _filled(stack, weights)

@@ -215,10 +215,10 @@ def _train(
 
 def _choice_of(presets: tuple[Preset, ...]) -> Any:
     """The type of an option that offers these presets and explains them; data of one's own have none."""
-    if not presets:
-        return tyro.conf.Suppress[None]
-    kind: Any = Literal.__getitem__(presets)
     told: Any = Annotated
+    if not presets:
+        return told[None, tyro.conf.Suppress]
+    kind: Any = Literal.__getitem__(presets)
     text = "; ".join(f'"{preset}": {_PRESETS[preset]}' for preset in presets)
     return told[kind, tyro.conf.arg(help=f"What the other options begin with. {text}.")]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from torchs4.configuration import require_at_least
@@ -13,11 +14,11 @@ from torchs4.layers.hooks import run_hooked
 from torchs4.layers.inputs import position_mask, require_sequence, require_vector
 from torchs4.layers.norms import build_norm, normalise
 from torchs4.layers.placement import drawn_on_cpu
+from torchs4.models.graph_watch import GraphWatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
     from jaxtyping import Bool, Float, Int
 
 
@@ -41,6 +42,7 @@ class BlockStack(nn.Module):
             # Post-norm blocks have normalised their output already.
             self.norm = build_norm(block.norm if block.pre_norm else "none", features)
             self._fused_steps = FusedSteps()
+            self._graph_watch = GraphWatch()
 
     def forward(
         self,
@@ -82,6 +84,8 @@ class BlockStack(nn.Module):
                 block.layer.require_own_state(old, x_t.shape[0])
             y, states = prepared.step(x_t, old_states)
             return normalise(self.norm, y), tuple(states)
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            self._graph_watch.saw(old_states)
         new_states = []
         for block, old in zip(blocks, old_states, strict=True):
             x_t, new = run_hooked(block, block.step, x_t, old, rate)
