@@ -23,9 +23,11 @@ USAGE = """\
   s4 train --resume RUN          continue a run that was interrupted or killed
   s4 evaluate RUN                measure a run's best model
   s4 compare RUN RUN …           a table and a picture of several runs
+  s4 stream RUN FILE             predictions as samples come, from a file or a pipe
   s4 generate RUN --prompt TEXT  text that a model of characters writes
   s4 table lra|images|speech     our results beside every row of the paper's tables
   s4 reproduce [NAME …]          train one experiment after the other, and go on where it stopped
+  s4 export RUN --output FOLDER  a model as ONNX graphs, which run without PyTorch
   s4 data list                   the datasets: which are here, how large, what licence
   s4 data get NAME               download one
   s4 --version                   which version this is
@@ -43,7 +45,9 @@ COMMANDS = {
     "train": ("torchs4.cli.train", "train"),
     "list": ("torchs4.cli.listing", "list_recipes"),
     "evaluate": ("torchs4.cli.results", "evaluate_run"),
+    "stream": ("torchs4.cli.stream", "stream"),
     "generate": ("torchs4.cli.generate", "generate"),
+    "export": ("torchs4.cli.export", "export"),
     "compare": ("torchs4.cli.results", "compare"),
     "table": ("torchs4.cli.table", "show_table"),
     "reproduce": ("torchs4.cli.reproduce", "reproduce"),

@@ -1,8 +1,22 @@
 """Trained models at work: streams, text that is written, graphs for other runtimes."""
 
+from typing import TYPE_CHECKING, Any
+
 from torchs4.inference.batch import StreamBatch
 from torchs4.inference.generate import Sampling, generate, generate_each
 from torchs4.inference.stream import Stream
 from torchs4.inference.writing import write
 
-__all__ = ["Sampling", "Stream", "StreamBatch", "generate", "generate_each", "write"]
+if TYPE_CHECKING:
+    from torchs4.inference.export import export_onnx
+
+__all__ = ["Sampling", "Stream", "StreamBatch", "export_onnx", "generate", "generate_each", "write"]
+
+
+def __getattr__(name: str) -> Any:
+    # Needs a package that the rest does not.
+    if name == "export_onnx":
+        from torchs4.inference.export import export_onnx
+
+        return export_onnx
+    raise AttributeError(f"module 'torchs4.inference' has no attribute {name!r}")

@@ -1,0 +1,76 @@
+"""An ONNX graph, written node by node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from torchs4.inference.onnx_package import onnx
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# The first set of operators with GELU, and the file format that came with it.
+_OPERATORS, _FILE_FORMAT = 20, 10
+
+
+class Graph:
+    """Inputs, constants, nodes and outputs. What a node gives is known by a name, which other nodes take."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+
+    def add_input(self, name: str, dtype: np.dtype[Any], shape: Sequence[int | str]) -> str:
+        """A tensor that comes from outside; an axis with a name may be of any size."""
+        self._inputs.append(_value(name, dtype, shape))
+        return name
+
+    def add_output(self, name: str, source: str, dtype: np.dtype[Any], shape: Sequence[int | str]) -> None:
+        """A tensor that the graph gives."""
+        self._nodes.append(onnx.helper.make_node("Identity", [source], [name]))
+        self._outputs.append(_value(name, dtype, shape))
+
+    def constant(self, values: Tensor | Sequence[int], dtype: np.dtype[Any] | None = None) -> str:
+        """Numbers that never change: real ones as float32, whole ones as int64, unless a type is given."""
+        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.array(values)
+        if dtype is None:
+            dtype = np.dtype(np.float32 if array.dtype.kind == "f" else np.int64)
+        name = f"constant_{len(self._constants)}"
+        self._constants.append(onnx.numpy_helper.from_array(np.array(array, dtype, order="C"), name))
+        return name
+
+    def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """What an operator makes of its inputs."""
+        return self.nodes(operator, *inputs, outputs=1, **attributes)[0]
+
+    def nodes(self, operator: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
+        """The several things that an operator makes of its inputs."""
+        names = [f"{operator.lower()}_{len(self._nodes)}_{index}" for index in range(outputs)]
+        self._nodes.append(onnx.helper.make_node(operator, list(inputs), names, **attributes))
+        return names
+
+    def cast(self, x: str, dtype: np.dtype[Any]) -> str:
+        """The same numbers in another type."""
+        return self.node("Cast", x, to=onnx.helper.np_dtype_to_tensor_dtype(dtype))
+
+    def written(self, name: str) -> bytes:
+        """The graph as a file's content, checked by ONNX's own rules."""
+        graph = onnx.helper.make_graph(self._nodes, name, self._inputs, self._outputs, self._constants)
+        model = onnx.helper.make_model(
+            graph,
+            opset_imports=[onnx.helper.make_opsetid("", _OPERATORS)],
+            ir_version=_FILE_FORMAT,
+            producer_name="torchs4",
+        )
+        onnx.checker.check_model(model, full_check=True)
+        content: bytes = model.SerializeToString()
+        return content
+
+
+def _value(name: str, dtype: np.dtype[Any], shape: Sequence[int | str]) -> Any:
+    return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(dtype), shape)
