@@ -119,6 +119,8 @@ def test_graphs_hold_no_transform_no_complex_number_and_no_loop(case: str, tmp_p
         assert not {node.op_type for node in graph.node} & {"DFT", "STFT", "Loop", "Scan", "If"}
         complex_types = {onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128}
         assert not {constant.data_type for constant in graph.initializer} & complex_types
+        used = {name for node in graph.node for name in node.input}
+        assert {constant.name for constant in graph.initializer} <= used
         assert graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
 
 

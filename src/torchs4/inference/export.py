@@ -170,13 +170,13 @@ def _add_pooling(graph: Graph, kind: str, x: str, state: dict[str, str], frames:
         return x
     if kind == "last":
         return x if frames is None else graph.node("Gather", x, graph.constant(torch.tensor(-1)), axis=1)
-    axis = graph.constant([1])
     mean, count = state["pooling.0"], state["pooling.1"]
     count = graph.node("Add", count, graph.constant([frames or 1]))
     x = graph.cast(x, _DOUBLE)
     if frames is None:
         moved = graph.node("Sub", x, mean)
     else:
+        axis = graph.constant([1])
         away = graph.node("Sub", x, graph.node("Unsqueeze", mean, axis))
         moved = graph.node("ReduceSum", away, axis, keepdims=0)
     mean = graph.node("Add", mean, graph.node("Div", moved, graph.cast(count, _DOUBLE)))

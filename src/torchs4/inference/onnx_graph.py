@@ -24,6 +24,7 @@ class Graph:
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
         self._outputs: list[Any] = []
+        self._public: dict[str, str] = {}
 
     def add_input(self, name: str, dtype: np.dtype[Any], shape: Sequence[int | str]) -> str:
         """A tensor that comes from outside; an axis with a name may be of any size."""
@@ -31,8 +32,8 @@ class Graph:
         return name
 
     def add_output(self, name: str, source: str, dtype: np.dtype[Any], shape: Sequence[int | str]) -> None:
-        """A tensor that the graph gives."""
-        self._nodes.append(onnx.helper.make_node("Identity", [source], [name]))
+        """Give what a node makes to the outside, under this name."""
+        self._public[source] = name
         self._outputs.append(_value(name, dtype, shape))
 
     def constant(self, values: Tensor | Sequence[int], dtype: np.dtype[Any] | None = None) -> str:
@@ -60,6 +61,9 @@ class Graph:
 
     def written(self, name: str) -> bytes:
         """The graph as a file's content, checked by ONNX's own rules."""
+        for node in self._nodes:
+            node.input[:] = [self._public.get(source, source) for source in node.input]
+            node.output[:] = [self._public.get(source, source) for source in node.output]
         graph = onnx.helper.make_graph(self._nodes, name, self._inputs, self._outputs, self._constants)
         model = onnx.helper.make_model(
             graph,

@@ -105,11 +105,18 @@ def _add_modal_step(graph: Graph, layer: ModalLayer, u: str, state: str, rate: f
     system, C = layer.recurrence(rate)
     last = graph.constant([-1])
     real, imaginary = system.a.unbind(-1)
-    same = torch.stack([real, real], dim=-1).flatten(-2)
-    other = torch.stack([-imaginary, imaginary], dim=-1).flatten(-2)
-    partners = graph.constant(torch.arange(layer.state_size).view(-1, 2).flip(1).flatten())
-    turned = graph.node("Mul", graph.node("Gather", state, partners, axis=2), graph.constant(other))
-    new = graph.node("Add", graph.node("Mul", state, graph.constant(same)), turned)
+    zero = torch.zeros_like(imaginary)
+    own, next_one, previous = (
+        graph.constant(torch.stack(pair, dim=-1).flatten())
+        for pair in ((real, real), (-imaginary, zero), (zero, imaginary))
+    )
+    # A number's partner, real or imaginary, is beside it: moving all by one costs far less than gathering.
+    flat = graph.node("Reshape", state, graph.constant([-1, layer.features * layer.state_size]))
+    left = graph.node("Pad", flat, graph.constant([0, -1, 0, 1]))
+    right = graph.node("Pad", flat, graph.constant([0, 1, 0, -1]))
+    turned = graph.node("Add", graph.node("Mul", left, next_one), graph.node("Mul", right, previous))
+    new = graph.node("Add", graph.node("Mul", flat, own), turned)
+    new = graph.node("Reshape", new, graph.constant([-1, layer.features, layer.state_size]))
     column = graph.node("Unsqueeze", u, last)
     new = graph.node("Add", new, graph.node("Mul", column, graph.constant(system.b)))
     for p, q in zip(system.p, system.q, strict=True):
