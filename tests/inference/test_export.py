@@ -167,6 +167,11 @@ REFUSED = {
         "mixing of block 0",
     ),
     "norm": (lambda: _changed(lambda model: setattr(model.stack, "norm", nn.RMSNorm(4))), {}, "RMSNorm"),
+    "hooks": (
+        lambda: _changed(lambda model: model.stack.blocks[1].register_forward_hook(lambda *_: None)),
+        {},
+        "hooks",
+    ),
     "stem": (lambda: build("stem"), {"chunk": 64}, "multiple of 6, such as 66"),
     "empty": (build, {"chunk": 0}, "chunk"),
 }

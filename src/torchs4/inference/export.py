@@ -20,6 +20,7 @@ from torchs4.inference.onnx_graph import Graph
 from torchs4.inference.onnx_layers import add_block, add_linear, add_norm, require_exportable
 from torchs4.inference.samples import require_streaming
 from torchs4.inference.stream import Stream
+from torchs4.layers.hooks import are_untouched
 from torchs4.layers.inputs import require_rate
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ def export_onnx(model: SequenceModel, path: str | Path, chunk: int = 64, rate: f
 
 
 def _require_exportable(model: SequenceModel) -> None:
+    if not are_untouched(*model.modules()):
+        raise ValueError("The model has hooks, which a graph would leave out. Remove them before exporting.")
     for number, block in enumerate(model.stack.blocks):
         require_exportable(number, block)
     if type(model.head) is not nn.Linear:
