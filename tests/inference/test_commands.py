@@ -100,6 +100,17 @@ def test_tokens_get_the_next_tokens_distribution(tmp_path: Path, capsys: pytest.
     assert len(record["probabilities"]) == 3
 
 
+def test_text_is_read_line_by_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = run_of(tmp_path / "run", BITS, "tokens", names=NAMES)
+    (tmp_path / "text").write_text("abba\n\ndad")
+    assert main(["stream", str(tmp_path / "run"), str(tmp_path / "text"), "--text", "--top", "11"]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["position"] for record in records] == [5, 6, 9]
+    stream = Stream(model)
+    stream.push([3, 4, 4, 3, 1, 1, 6, 3, 6])
+    assert records[-1]["probabilities"] == pytest.approx(stream.probabilities(), abs=1e-5)
+
+
 def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(tmp_path / "run")
     run_of(tmp_path / "run", ACCURACY, "s4", names=CLASSES)
@@ -108,6 +119,9 @@ def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["stream", run, "x.csv", "--microphone"], "not both"),
         (["stream", run, str(tmp_path / "nothing.csv")], "No such file"),
         (["stream", run, "--every", "0"], "--every is 0"),
+        (["stream", run, "--rate", "0"], "rate is 0"),
+        (["stream", run, "--text"], "no characters"),
+        (["stream", run, "--text", "--rate", "2"], "--text goes with"),
         (["stream", str(tmp_path)], "is not a run"),
         (["generate", run, "--prompt", "a"], "reads values"),
         (["generate", run, "--temperature", "-1"], "temperature is -1"),

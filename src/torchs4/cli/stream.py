@@ -13,7 +13,9 @@ from torchs4.cli.consoles import errors
 from torchs4.cli.models import best_model
 from torchs4.inference import Stream
 from torchs4.inference.sources import LineReader, microphone_samples, recording_samples
-from torchs4.models import SequenceModelConfig
+from torchs4.inference.writing import encode
+from torchs4.layers.inputs import require_rate
+from torchs4.models import SequenceModel, SequenceModelConfig
 from torchs4.training.run_folder import RunFolder
 
 _RECORDINGS = (".wav", ".flac", ".ogg", ".mp3", ".aiff")
@@ -32,6 +34,7 @@ class StreamArguments:
         output: "json", an object per line, or "plain", columns with tabs between them.
         top: how many of the likeliest classes or tokens to show.
         allow_nan: pass NaN and infinity on to the model instead of leaving such samples out.
+        text: the source is text for a model of characters, which predicts what follows each line.
         microphone: listen instead of reading, where there is one.
     """
 
@@ -42,6 +45,7 @@ class StreamArguments:
     output: Literal["json", "plain"] = "json"
     top: int = 10
     allow_nan: bool = False
+    text: bool = False
     microphone: bool = False
 
 
@@ -56,7 +60,7 @@ def stream(arguments: list[str]) -> int:
     model = best_model(folder)
     kind = folder.metric().name
     reader = LineReader(model.config, _complain, allow_nan=chosen.allow_nan)
-    rate, chunks = _chunks(chosen, model.config, reader)
+    rate, chunks = _text(chosen, model) if chosen.text else _chunks(chosen, model.config, reader)
     running = Stream(model, rate=rate, allow_nan=chosen.allow_nan)
     for samples in chunks:
         running.push(samples)
@@ -78,7 +82,8 @@ def _chunks(
             raise ValueError(
                 "This model was not trained on sounds: it does not know their samples per second."
             )
-        rate = chosen.rate or 1.0
+        rate = 1.0 if chosen.rate is None else chosen.rate
+        require_rate(rate)
         heard = microphone_samples(config.sample_rate / rate, config.input_features, chosen.every)
         return rate, heard
     if chosen.source is not None and chosen.source.suffix.lower() in _RECORDINGS:
@@ -89,8 +94,16 @@ def _chunks(
                 f"{'tokens' if config.vocabulary_size else config.input_features}."
             )
         known = 1.0 if config.sample_rate is None else config.sample_rate / per_second
-        return chosen.rate or known, sounds
-    return chosen.rate or 1.0, reader.read(_lines(chosen.source), chosen.every or 1)
+        return known if chosen.rate is None else chosen.rate, sounds
+    return 1.0 if chosen.rate is None else chosen.rate, reader.read(_lines(chosen.source), chosen.every or 1)
+
+
+def _text(chosen: StreamArguments, model: SequenceModel) -> tuple[float, Iterator[Any]]:
+    if chosen.microphone or chosen.every is not None or chosen.rate is not None:
+        raise ValueError("--text goes with a source and with --output and --top only.")
+    # Refuses a model of another kind before the first line comes.
+    encode(model, "")
+    return 1.0, (encode(model, line) for line in _lines(chosen.source))
 
 
 def _lines(source: Path | None) -> Iterator[str]:

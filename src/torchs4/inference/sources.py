@@ -100,7 +100,12 @@ def recording_samples(path: Path, every: int | None) -> tuple[float, int, Iterat
     except soundfile.LibsndfileError as error:
         raise ValueError(f"{path} is not a recording, or is damaged: {error}") from error
     size = every or max(1, round(file.samplerate / 10))
-    return file.samplerate, file.channels, file.blocks(blocksize=size, dtype="float32", always_2d=True)
+    return file.samplerate, file.channels, _blocks(file, size)
+
+
+def _blocks(file: Any, size: int) -> Iterator[NDArray[np.float32]]:
+    with file:
+        yield from file.blocks(blocksize=size, dtype="float32", always_2d=True)
 
 
 def microphone_samples(sample_rate: float, channels: int, every: int | None) -> Iterator[NDArray[np.float32]]:
