@@ -11,6 +11,7 @@ import argparse
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,8 @@ def bundle(folder: RunFolder, name: str, summary: dict[str, Any]) -> Path:
     new.start(folder.name(), folder.config(), [folder.metric()])
     replace_folder(new.best, load_model(best).save_pretrained)
     new.write_summary(summary)
-    (target / bundled.CARD_FILE).write_text(card(name, recipe, preset, summary), encoding="utf-8")
+    text = card(name, recipe, preset, summary, command_of(folder, summary))
+    (target / bundled.CARD_FILE).write_text(text, encoding="utf-8")
     return target
 
 
@@ -97,7 +99,16 @@ def measured_summary(folder: RunFolder, rates: tuple[int, ...], data_dir: Path |
     return {**summary, "rates": found}
 
 
-def card(name: str, recipe: Recipe, preset: Preset, summary: dict[str, Any]) -> str:
+def command_of(folder: RunFolder, summary: dict[str, Any]) -> str:
+    """What trains such a model: the recipe alone, if the run has changed none of its options."""
+    recipe, preset, seed = origin(folder)
+    if folder.config() != replace(recipe.config(preset), seed=seed):
+        return str(summary["command"])
+    seeded = f" --seed {seed}" if seed else ""
+    return f"s4 train {recipe.name}{'' if preset == 'cpu' else f' --preset {preset}'}{seeded}"
+
+
+def card(name: str, recipe: Recipe, preset: Preset, summary: dict[str, Any], command: str) -> str:
     """What somebody has to know before using the weights."""
     metric, machine = recipe.metric, summary["machine"]
     key = f"test_{metric.name}"
@@ -116,7 +127,7 @@ def card(name: str, recipe: Recipe, preset: Preset, summary: dict[str, Any]) -> 
         f"- Data: {recipe.dataset}. Licence of the data: {data_licence(recipe)}",
         f"- Licence of the weights: {_LICENCE_OF_WEIGHTS}",
         f"- What differs from the paper: {recipe.differs or 'see `s4 train ' + recipe.name + ' --help`'}",
-        f"- Command: `{summary['command']}`",
+        f"- Command: `{command}`",
         f"- Commit: {summary.get('commit') or 'unknown'}, {summary['date'][:10]}",
         f"- Machine: {machine['processor']}, {summary['threads']} threads, "
         f"{summary['training_seconds'] / 60:.0f} minutes",

@@ -113,6 +113,13 @@ def test_a_queue_that_is_stopped_in_time_ends_like_one_that_was_not(
         assert torch.equal(value, expected[name]), name
 
 
+def test_runs_may_differ_in_precision(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = recipes.RECIPES["small"]
+    config = dataclasses.replace(small.config("cpu"), precision="bfloat16")
+    monkeypatch.setitem(recipes.RECIPES, "small", dataclasses.replace(small, presets={"cpu": lambda: config}))
+    assert work(tiny, "tiny", "small") == QueueResult([], is_complete=True)
+
+
 def test_a_kill_before_the_first_file_has_its_name_is_no_obstacle(tiny: Path) -> None:
     (tiny / "tiny-cpu").mkdir(parents=True)
     (tiny / "tiny-cpu" / ".config.json.123").write_text("{")

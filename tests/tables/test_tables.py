@@ -12,8 +12,10 @@ import pytest
 from rich.console import Console
 
 from torchs4 import recipes, tables
+from torchs4.cli import main
 from torchs4.cli.table import print_table
 from torchs4.tables.table import Column, PublishedTable, row
+from torchs4.training.run_folder import RunFolder
 
 # The best row without state spaces of each column.
 BEST_OTHERS = {
@@ -148,3 +150,21 @@ def test_the_page_has_the_tables_as_they_are_now() -> None:
     text = script.PAGE.read_text(encoding="utf-8")
     assert text.count("### ") == len(tables.TABLES)
     assert script.renewed(text) == text, "Renew it: python benchmarks/reproduction_page.py"
+
+
+def test_the_command_prints_and_writes_markdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table", "lra", "--folder", str(tmp_path)]) == 0
+    assert "Nyströmformer" in capsys.readouterr().out
+    assert main(["table", "images", "--markdown"]) == 0
+    assert capsys.readouterr().out == tables.markdown(tables.find("images"))
+    assert main(["table", "sound"]) == 1
+    assert "choose one of 'lra', 'images', 'speech'" in " ".join(capsys.readouterr().err.split())
+
+
+def test_runs_in_a_folder_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    RunFolder(tmp_path / "smnist-cpu").path.mkdir()
+    RunFolder(tmp_path / "smnist-cpu").write_summary(summary(0.9876))
+    assert main(["table", "images", "--folder", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "98.76*" in told
+    assert "98.76 % (one seed), 90,058 parameters, measured here on mnist" in told

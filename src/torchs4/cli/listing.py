@@ -9,8 +9,7 @@ from rich.table import Table
 from torchs4 import recipes
 from torchs4.cli.consoles import console
 from torchs4.configuration import short_options
-from torchs4.models import bundled
-from torchs4.training.run_folder import RunFolder
+from torchs4.models import bundled_names
 
 if TYPE_CHECKING:
     from torchs4.models import SequenceModelConfig
@@ -20,9 +19,10 @@ def list_recipes(arguments: list[str]) -> int:
     """A table of all recipes and their presets."""
     if arguments:
         raise ValueError(f"`s4 list` takes no arguments; it was given {' '.join(arguments)}.")
+    names = ", ".join(bundled_names()) or "none yet"
     table = Table(
         title="s4 train NAME --preset PRESET",
-        caption='Weights that are here: SequenceModel.from_pretrained("NAME"), s4 evaluate NAME',
+        caption=f"Trained models that come with torchs4 (s4 evaluate NAME): {names}",
     )
     for column, justify in (
         ("name", "left"),
@@ -34,11 +34,9 @@ def list_recipes(arguments: list[str]) -> int:
         ("measure", "left"),
         ("published", "right"),
         ("measured", "right"),
-        ("weights", "left"),
     ):
         # Names are what people copy: they are never cut.
         table.add_column(column, justify=justify, no_wrap=column == "name")  # type: ignore[arg-type]
-    weights = {RunFolder(bundled.FOLDER / name).name(): name for name in bundled.bundled_names()}
     for recipe in recipes.RECIPES.values():
         metric = recipe.metric
         for index, preset in enumerate(recipe.presets):
@@ -53,7 +51,6 @@ def list_recipes(arguments: list[str]) -> int:
                 metric.title if index == 0 else "",
                 "" if published is None else metric.text(published),
                 "" if ours is None else metric.show(ours),
-                weights.get(f"{recipe.name} ({preset})", ""),
             )
     console.print(table)
     return 0

@@ -6,6 +6,8 @@ import math
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from accelerate.state import AcceleratorState
+
 from torchs4.recipes.runs import RecipeRun, status
 from torchs4.training.loop import TrainingInterrupted
 from torchs4.training.run_folder import RunFolder
@@ -78,6 +80,9 @@ def work_through(
         except (ValueError, OSError, RuntimeError, ImportError) as error:
             failures.append(Failure(run, str(error)))
             tell(f"{place} failed: {error}")
+        finally:
+            # The next run may have another precision, which accelerate keeps for the whole process.
+            AcceleratorState._reset_state()
     return QueueResult(failures, is_complete=True)
 
 
