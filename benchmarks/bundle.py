@@ -112,6 +112,9 @@ def card(name: str, recipe: Recipe, preset: Preset, summary: dict[str, Any], com
     """What somebody has to know before using the weights."""
     metric, machine = recipe.metric, summary["machine"]
     key = f"test_{metric.name}"
+    is_bundled = recipe.dataset == "(bundled)"
+    data = catalogue.find("mnist" if is_bundled else recipe.dataset)
+    part = "; of these, what comes with torchs4" if is_bundled else ""
     lines = [
         f"# {name}",
         "",
@@ -124,20 +127,16 @@ def card(name: str, recipe: Recipe, preset: Preset, summary: dict[str, Any], com
             for rate, scores in summary.get("rates", {}).items()
         ),
         f"- Use: `torchs4.load_model({name!r})`",
-        f"- Data: {recipe.dataset}. Licence of the data: {data_licence(recipe)}",
+        f"- Data: {data.name}, {data.title}{part}",
+        f"- Licence of the data: {data.licence}",
         f"- Licence of the weights: {_LICENCE_OF_WEIGHTS}",
-        f"- What differs from the paper: {recipe.differs or 'see `s4 train ' + recipe.name + ' --help`'}",
+        *([f"- What differs from the paper: {recipe.differs}"] if recipe.differs else []),
         f"- Command: `{command}`",
         f"- Commit: {summary.get('commit') or 'unknown'}, {summary['date'][:10]}",
-        f"- Machine: {machine['processor']}, {summary['threads']} threads, "
+        f"- Machine: {machine['processor']}, threads: {summary['threads']}, "
         f"{summary['training_seconds'] / 60:.0f} minutes",
     ]
     return "\n".join(lines) + "\n"
-
-
-def data_licence(recipe: Recipe) -> str:
-    """As the catalogue says; the bundled digits are MNIST's."""
-    return catalogue.find("mnist" if recipe.dataset == "(bundled)" else recipe.dataset).licence
 
 
 def main() -> None:

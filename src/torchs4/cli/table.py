@@ -64,7 +64,8 @@ def print_table(table: tables.PublishedTable, look_up: Summaries, console: Conso
             shown.add_row(*(row[index] for index in piece), end_section=row is published[-1])
         for row in measured:
             shown.add_row(*(row[index] for index in piece), style="bold green")
-        console.print(shown, end="\n\n")
+        console.print(shown)
+        console.print()
     console.print(f"{MARK} measured here; all other rows as published. X: fails or cannot run.\n")
     for column in table.columns:
         if column.recipe is None:
@@ -74,6 +75,7 @@ def print_table(table: tables.PublishedTable, look_up: Summaries, console: Conso
             console.print(f"{column.title}: {NOT_RUN} (s4 train {column.recipe})", markup=False)
         for one in found_here:
             console.print(_told(one), markup=False)
+    console.print()
 
 
 def _pieces(rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
