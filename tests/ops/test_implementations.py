@@ -181,14 +181,6 @@ def test_gradients_of_any_subset_are_those_of_all(wanted):
         torch.testing.assert_close(grad, everything[name])
 
 
-def test_a_second_derivative_is_refused_clearly():
-    layer = S4(2, state_size=4)
-    x = torch.randn(1, 10, 2, requires_grad=True)
-    (first,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"torchs4.*no autograd formula"):
-        first.sum().backward()
-
-
 def test_the_choice_is_visible_and_never_silent(implementation_restored):
     with pytest.raises(ValueError, match="'auto', 'reference', 'cpu'"):
         ops.set_implementation("fast")
@@ -276,8 +268,11 @@ def test_a_read_only_cache_still_works(tmp_path):
     """Compiled code cannot be stored anywhere: everything is compiled anew and works."""
     result = run_python(
         """
+        import warnings
         import numba.core.caching as caching
         caching.CacheImpl._locator_classes = []
+        # Said once, and no reason to stop.
+        warnings.filterwarnings("ignore", message="Compiled code could not be kept")
         import torch
         from torchs4 import S4
         layer = S4(2, state_size=2)

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numba import prange
 from torch import Tensor
 
 from torchs4.ops.cpu.arrays import as_array, as_complex_array
-from torchs4.ops.cpu.compiling import compiled, torch_threads
+from torchs4.ops.cpu.compiling import compiled
+from torchs4.ops.cpu.sharing import shared
 
 
 def bilinear(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The twin of reference.bilinear."""
     decay, p, q, b = (torch.empty(x.shape, dtype=torch.float64) for x in (A, P, Q, B))
-    with torch_threads():
-        _forward(
-            *map(as_complex_array, (A, P, Q, B)),
-            as_array(dt, torch.float64),
-            *map(as_complex_array, (decay, p, q, b)),
-        )
+    _forward(
+        len(dt),
+        *map(as_complex_array, (A, P, Q, B)),
+        as_array(dt, torch.float64),
+        *map(as_complex_array, (decay, p, q, b)),
+    )
     return decay, p, q, b
 
 
@@ -34,13 +34,13 @@ def bilinear_backward(
     """The twin of reference.bilinear_backward."""
     inputs = (A, P, Q, B, dt)
     results = [torch.empty(x.shape, dtype=torch.float64) for x in inputs]
-    with torch_threads():
-        _backward(
-            *map(as_complex_array, (*grads, A, P, Q, B)),
-            as_array(dt, torch.float64),
-            *map(as_complex_array, results[:4]),
-            as_array(results[4]),
-        )
+    _backward(
+        len(dt),
+        *map(as_complex_array, (*grads, A, P, Q, B)),
+        as_array(dt, torch.float64),
+        *map(as_complex_array, results[:4]),
+        as_array(results[4]),
+    )
     return [result.to(x.dtype) for result, x in zip(results, inputs, strict=True)]
 
 
@@ -116,71 +116,69 @@ def _discretize(A, P, Q, B, dt, h, E, EP, QE, corrected, W, inverse, QEB):
                 corrected[s, k] += EP[r, k] * inverse[r, s]
 
 
-@compiled(parallel=True)
-def _forward(A, P, Q, B, dt, decay, p, q, b):
-    R, H, n = P.shape
-    for h in prange(H):
-        E = np.empty(n, dtype=np.complex128)
-        EP, QE, corrected = _rows(R, n), _rows(R, n), _rows(R, n)
-        W, inverse, QEB = np.empty((R, R)), np.empty((R, R)), np.empty(R)
-        _discretize(A, P, Q, B, dt, h, E, EP, QE, corrected, W, inverse, QEB)
-        for k in range(n):
-            decay[h, k] = -2.0 * A[h, k] * E[k]
-            total = E[k] * B[h, k]
-            for r in range(R):
-                p[r, h, k] = 4.0 / dt[h] * corrected[r, k]
-                q[r, h, k] = QE[r, k]
-                total -= corrected[r, k] * QEB[r]
-            b[h, k] = 2.0 * total
+@shared
+def _forward(h, A, P, Q, B, dt, decay, p, q, b):
+    R, _, n = P.shape
+    E = np.empty(n, dtype=np.complex128)
+    EP, QE, corrected = _rows(R, n), _rows(R, n), _rows(R, n)
+    W, inverse, QEB = np.empty((R, R)), np.empty((R, R)), np.empty(R)
+    _discretize(A, P, Q, B, dt, h, E, EP, QE, corrected, W, inverse, QEB)
+    for k in range(n):
+        decay[h, k] = -2.0 * A[h, k] * E[k]
+        total = E[k] * B[h, k]
+        for r in range(R):
+            p[r, h, k] = 4.0 / dt[h] * corrected[r, k]
+            q[r, h, k] = QE[r, k]
+            total -= corrected[r, k] * QEB[r]
+        b[h, k] = 2.0 * total
 
 
-@compiled(parallel=True)
-def _backward(decay_grad, p_grad, q_grad, b_grad, A, P, Q, B, dt, A_grad, P_grad, Q_grad, B_grad, dt_grad):
-    R, H, n = P.shape
-    for h in prange(H):
-        E, E_grad = np.empty(n, dtype=np.complex128), np.empty(n, dtype=np.complex128)
-        EP, QE, corrected = _rows(R, n), _rows(R, n), _rows(R, n)
-        QE_grad, corrected_grad = _rows(R, n), _rows(R, n)
-        W, inverse, QEB = np.empty((R, R)), np.empty((R, R)), np.empty(R)
-        inverse_grad, W_grad = np.empty((R, R)), np.empty((R, R))
-        _discretize(A, P, Q, B, dt, h, E, EP, QE, corrected, W, inverse, QEB)
-        # 2/Δ enters through E and, doubled, as the factor of p.
-        rate_grad = 0.0
+@shared
+def _backward(h, decay_grad, p_grad, q_grad, b_grad, A, P, Q, B, dt, A_grad, P_grad, Q_grad, B_grad, dt_grad):
+    R, _, n = P.shape
+    E, E_grad = np.empty(n, dtype=np.complex128), np.empty(n, dtype=np.complex128)
+    EP, QE, corrected = _rows(R, n), _rows(R, n), _rows(R, n)
+    QE_grad, corrected_grad = _rows(R, n), _rows(R, n)
+    W, inverse, QEB = np.empty((R, R)), np.empty((R, R)), np.empty(R)
+    inverse_grad, W_grad = np.empty((R, R)), np.empty((R, R))
+    _discretize(A, P, Q, B, dt, h, E, EP, QE, corrected, W, inverse, QEB)
+    # 2/Δ enters through E and, doubled, as the factor of p.
+    rate_grad = 0.0
+    for k in range(n):
+        E_grad[k] = 2.0 * b_grad[h, k] * B[h, k].conjugate()
+        E_grad[k] -= 2.0 * decay_grad[h, k] * A[h, k].conjugate()
+        A_grad[h, k] = -2.0 * decay_grad[h, k] * E[k].conjugate()
+        B_grad[h, k] = 2.0 * b_grad[h, k] * E[k].conjugate()
+    for r in range(R):
+        rate_grad += 2.0 * _inner(p_grad[r, h], corrected[r])
+        QEB_grad = -2.0 * _inner(b_grad[h], corrected[r])
         for k in range(n):
-            E_grad[k] = 2.0 * b_grad[h, k] * B[h, k].conjugate()
-            E_grad[k] -= 2.0 * decay_grad[h, k] * A[h, k].conjugate()
-            A_grad[h, k] = -2.0 * decay_grad[h, k] * E[k].conjugate()
-            B_grad[h, k] = 2.0 * b_grad[h, k] * E[k].conjugate()
-        for r in range(R):
-            rate_grad += 2.0 * _inner(p_grad[r, h], corrected[r])
-            QEB_grad = -2.0 * _inner(b_grad[h], corrected[r])
-            for k in range(n):
-                corrected_grad[r, k] = 4.0 / dt[h] * p_grad[r, h, k] - 2.0 * b_grad[h, k] * QEB[r]
-                QE_grad[r, k] = q_grad[r, h, k] + 2.0 * QEB_grad * B[h, k].conjugate()
-                B_grad[h, k] += 2.0 * QEB_grad * QE[r, k].conjugate()
-        for r in range(R):
-            for s in range(R):
-                inverse_grad[r, s] = _inner(corrected_grad[s], EP[r])
-        for r in range(R):
-            for s in range(R):
-                # Of W⁻¹: -W⁻ᵀ grad W⁻ᵀ.
-                W_grad[r, s] = 0.0
-                for i in range(R):
-                    for j in range(R):
-                        W_grad[r, s] -= inverse[i, r] * inverse_grad[i, j] * inverse[s, j]
-        for r in range(R):
-            for k in range(n):
-                EP_grad = complex(0.0)
-                P_grad[r, h, k] = 0.0
-                for s in range(R):
-                    EP_grad += corrected_grad[s, k] * inverse[r, s]
-                    QE_grad[r, k] += 2.0 * W_grad[r, s] * P[s, h, k].conjugate()
-                    P_grad[r, h, k] += 2.0 * W_grad[s, r] * QE[s, k].conjugate()
-                P_grad[r, h, k] += EP_grad * E[k].conjugate()
-                E_grad[k] += EP_grad * P[r, h, k].conjugate() + QE_grad[r, k] * Q[r, h, k]
-                Q_grad[r, h, k] = QE_grad[r, k].conjugate() * E[k]
+            corrected_grad[r, k] = 4.0 / dt[h] * p_grad[r, h, k] - 2.0 * b_grad[h, k] * QEB[r]
+            QE_grad[r, k] = q_grad[r, h, k] + 2.0 * QEB_grad * B[h, k].conjugate()
+            B_grad[h, k] += 2.0 * QEB_grad * QE[r, k].conjugate()
+    for r in range(R):
+        for s in range(R):
+            inverse_grad[r, s] = _inner(corrected_grad[s], EP[r])
+    for r in range(R):
+        for s in range(R):
+            # Of W⁻¹: -W⁻ᵀ grad W⁻ᵀ.
+            W_grad[r, s] = 0.0
+            for i in range(R):
+                for j in range(R):
+                    W_grad[r, s] -= inverse[i, r] * inverse_grad[i, j] * inverse[s, j]
+    for r in range(R):
         for k in range(n):
-            slope = E_grad[k] * (E[k] * E[k]).conjugate()
-            A_grad[h, k] += slope
-            rate_grad -= slope.real
-        dt_grad[h] = rate_grad * -2.0 / (dt[h] * dt[h])
+            EP_grad = complex(0.0)
+            P_grad[r, h, k] = 0.0
+            for s in range(R):
+                EP_grad += corrected_grad[s, k] * inverse[r, s]
+                QE_grad[r, k] += 2.0 * W_grad[r, s] * P[s, h, k].conjugate()
+                P_grad[r, h, k] += 2.0 * W_grad[s, r] * QE[s, k].conjugate()
+            P_grad[r, h, k] += EP_grad * E[k].conjugate()
+            E_grad[k] += EP_grad * P[r, h, k].conjugate() + QE_grad[r, k] * Q[r, h, k]
+            Q_grad[r, h, k] = QE_grad[r, k].conjugate() * E[k]
+    for k in range(n):
+        slope = E_grad[k] * (E[k] * E[k]).conjugate()
+        A_grad[h, k] += slope
+        rate_grad -= slope.real
+    dt_grad[h] = rate_grad * -2.0 / (dt[h] * dt[h])

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import carray, prange
+from numba import carray
 from numba.core import cgutils
 
 from torchs4.ops.cpu.arrays import as_addressable, number_type, require_same_type
-from torchs4.ops.cpu.compiling import compiled, torch_threads
+from torchs4.ops.cpu.compiling import compiled, compiled_entry
 from torchs4.ops.cpu.modal_step import step_system
+from torchs4.ops.cpu.sharing import shared
 from torchs4.ops.cpu.vectors import (
     LANES,
     Value,
@@ -90,8 +91,7 @@ class PreparedBlocks:
         weights, number = self._weights, self._number
         given = (weights, self._epsilons, places, x.data_ptr(), out.data_ptr(), number, B, H, N, R, M)
         if tasks > 1:
-            with torch_threads():
-                _step_together(*given, tasks)
+            _step_together(tasks, *given, tasks)
         else:
             _step_some(*given, 0, B)
         return out, new_states
@@ -181,7 +181,7 @@ def _mix(active, weight, mixed):
                 mixed[s, row] += weight[row, column] * active[s, column]
 
 
-@compiled()
+@compiled_entry()
 def _step_some(weights, epsilons, places, x, out, number, B, H, N, R, M, first, last):
     """The sequences from first to last through all blocks."""
     few = last - first
@@ -221,8 +221,7 @@ def _step_some(weights, epsilons, places, x, out, number, B, H, N, R, M, first, 
                 out[first + s, h] += mixed[s, h] / (1.0 + math.exp(-mixed[s, H + h]))
 
 
-@compiled(parallel=True)
-def _step_together(weights, epsilons, places, x, out, number, B, H, N, R, M, tasks):
-    for task in prange(tasks):
-        first, last = task * B // tasks, (task + 1) * B // tasks
-        _step_some(weights, epsilons, places, x, out, number, B, H, N, R, M, first, last)
+@shared
+def _step_together(task, weights, epsilons, places, x, out, number, B, H, N, R, M, tasks):
+    first, last = task * B // tasks, (task + 1) * B // tasks
+    _step_some(weights, epsilons, places, x, out, number, B, H, N, R, M, first, last)

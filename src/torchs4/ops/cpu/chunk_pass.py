@@ -11,15 +11,14 @@ wider than T and N: products want their columns in eights.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import prange
 from torch import Tensor
 
 from torchs4.ops.cpu.arrays import as_array
-from torchs4.ops.cpu.compiling import compiled, torch_threads
+from torchs4.ops.cpu.compiling import compiled
 from torchs4.ops.cpu.products import (
     add_product,
     add_toeplitz_product,
@@ -29,6 +28,7 @@ from torchs4.ops.cpu.products import (
     copy_matrix,
     copy_transposed,
 )
+from torchs4.ops.cpu.sharing import shared
 from torchs4.ops.cpu.vectors import LANES, transpose_tile
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def chunk_pass(
     y = torch.empty(sight.shape[0], *u.shape, dtype=reach.dtype)
     final = torch.empty(state.shape, dtype=reach.dtype)
     arrays = _as_arrays(reach.dtype, reach, sight, response, change, skip, u, state)
-    with torch_threads():
-        _forward(*arrays, y.numpy(), final.numpy(), *_sizes(u, reach))
+    sizes = _sizes(u, reach)
+    _forward(sizes.tasks, *arrays, y.numpy(), final.numpy(), *sizes)
     return y, final
 
 
@@ -75,8 +75,8 @@ def chunk_pass_backward(
     inputs = (reach, sight, response, change, skip, u, state)
     grads = [torch.empty(x.shape, dtype=reach.dtype) for x in inputs]
     arrays = _as_arrays(reach.dtype, grad, final_grad, *inputs)
-    with torch_threads():
-        _backward(*arrays, *(g.numpy() for g in grads), *_sizes(u, reach))
+    sizes = _sizes(u, reach)
+    _backward(sizes.tasks, *arrays, *(g.numpy() for g in grads), *sizes)
     return [g.to(x.dtype) for g, x in zip(grads, inputs, strict=True)]
 
 
@@ -84,13 +84,20 @@ def _as_arrays(dtype: torch.dtype, *tensors: Tensor) -> list[NDArray[Any]]:
     return [as_array(x, dtype) for x in tensors]
 
 
-def _sizes(u: Tensor, reach: Tensor) -> tuple[int, int, int]:
+class _Sizes(NamedTuple):
     """Blocks of a segment, features of a group, and groups that are in work at a time."""
+
+    blocks: int
+    group: int
+    tasks: int
+
+
+def _sizes(u: Tensor, reach: Tensor) -> _Sizes:
     batch, length, features = u.shape
     block, threads = reach.shape[1], torch.get_num_threads()
     blocks = max(1, min(-(-length // block), _SEGMENT // (batch * block)))
     group = min(_GROUP, -(-features // threads))
-    return blocks, group, min(threads, -(-features // group))
+    return _Sizes(blocks, group, min(threads, -(-features // group)))
 
 
 @compiled()
@@ -164,58 +171,58 @@ def _up_to_eights(number):
     return (number + LANES - 1) // LANES * LANES
 
 
-@compiled(parallel=True)
-def _forward(reach, sight, response, change, skip, u, state, y, final, blocks, group, tasks):
+@shared
+def _forward(task, reach, sight, response, change, skip, u, state, y, final, blocks, group, tasks):
     M, H, block, N = sight.shape
     B, length, _ = u.shape
     columns, width = _up_to_eights(block), _up_to_eights(N)
     groups, all_blocks = (H + group - 1) // group, (length + block - 1) // block
     kind = reach.dtype
-    for task in prange(tasks):
-        signal = np.empty((group, blocks * B, columns + _GAP), kind)
-        outputs = np.empty((M, group, blocks * B, columns + _GAP), kind)
-        X = np.zeros(((blocks + 1) * B, width + _GAP), kind)
-        states = np.zeros((group, B, width), kind)
-        latest_first = np.zeros((group, block, width + _GAP), kind)
-        changes = np.zeros((group, width, width + _GAP), kind)
-        seen = np.zeros((M, group, width, columns + _GAP), kind)
-        responses = np.zeros((M, group, columns + block), kind)
-        for index in range(task, groups, tasks):
-            feature = index * group
-            lanes = min(group, H - feature)
+    signal = np.empty((group, blocks * B, columns + _GAP), kind)
+    outputs = np.empty((M, group, blocks * B, columns + _GAP), kind)
+    X = np.zeros(((blocks + 1) * B, width + _GAP), kind)
+    states = np.zeros((group, B, width), kind)
+    latest_first = np.zeros((group, block, width + _GAP), kind)
+    changes = np.zeros((group, width, width + _GAP), kind)
+    seen = np.zeros((M, group, width, columns + _GAP), kind)
+    responses = np.zeros((M, group, columns + block), kind)
+    for index in range(task, groups, tasks):
+        feature = index * group
+        lanes = min(group, H - feature)
+        for lane in range(lanes):
+            h = feature + lane
+            _copy_upside_down(latest_first[lane], reach[h], block, N)
+            copy_matrix(changes[lane], change[h], N, N)
+            copy_matrix(states[lane], state[:, h], B, N)
+            for m in range(M):
+                copy_transposed(seen[m, lane], sight[m, h], block, N)
+                for i in range(block):
+                    responses[m, lane, block + i] = response[m, h, i]
+                responses[m, lane, block] += skip[m, h]
+        for begin in range(0, all_blocks, blocks):
+            now = min(blocks, all_blocks - begin)
+            rows = now * B
+            _load(signal, u, feature, lanes, begin, now, block)
             for lane in range(lanes):
-                h = feature + lane
-                _copy_upside_down(latest_first[lane], reach[h], block, N)
-                copy_matrix(changes[lane], change[h], N, N)
-                copy_matrix(states[lane], state[:, h], B, N)
+                copy_matrix(X, states[lane], B, width)
+                _advance(X, signal[lane], latest_first[lane], changes[lane], 0, now, B, block, width)
+                copy_matrix(states[lane], X[rows:], B, width)
                 for m in range(M):
-                    copy_transposed(seen[m, lane], sight[m, h], block, N)
-                    for i in range(block):
-                        responses[m, lane, block + i] = response[m, h, i]
-                    responses[m, lane, block] += skip[m, h]
-            for begin in range(0, all_blocks, blocks):
-                now = min(blocks, all_blocks - begin)
-                rows = now * B
-                _load(signal, u, feature, lanes, begin, now, block)
-                for lane in range(lanes):
-                    copy_matrix(X, states[lane], B, width)
-                    _advance(X, signal[lane], latest_first[lane], changes[lane], 0, now, B, block, width)
-                    copy_matrix(states[lane], X[rows:], B, width)
-                    for m in range(M):
-                        out = outputs[m, lane]
-                        for i in range(rows):
-                            for k in range(columns):
-                                out[i, k] = 0.0
-                        add_product(out, X, seen[m, lane], rows, width, columns)
-                        add_toeplitz_product(out, signal[lane], responses[m, lane], rows, block, columns)
-                for m in range(M):
-                    _store(y[m], outputs[m], feature, lanes, begin, now, block)
-            for lane in range(lanes):
-                copy_matrix(final[:, feature + lane], states[lane], B, N)
+                    out = outputs[m, lane]
+                    for i in range(rows):
+                        for k in range(columns):
+                            out[i, k] = 0.0
+                    add_product(out, X, seen[m, lane], rows, width, columns)
+                    add_toeplitz_product(out, signal[lane], responses[m, lane], rows, block, columns)
+            for m in range(M):
+                _store(y[m], outputs[m], feature, lanes, begin, now, block)
+        for lane in range(lanes):
+            copy_matrix(final[:, feature + lane], states[lane], B, N)
 
 
-@compiled(parallel=True)
+@shared
 def _backward(
+    task,
     grad,
     final_grad,
     reach,
@@ -241,102 +248,99 @@ def _backward(
     columns, width = _up_to_eights(block), _up_to_eights(N)
     groups, all_blocks = (H + group - 1) // group, (length + block - 1) // block
     kind = reach.dtype
-    for task in prange(tasks):
-        signal = np.empty((group, blocks * B, columns + _GAP), kind)
-        grads = np.empty((M, group, blocks * B, columns + _GAP), kind)
-        signal_grad = np.empty((blocks * B, columns + _GAP), kind)
-        # The states at the beginning of every block of the whole signal.
-        X = np.zeros((group, (all_blocks + 1) * B, width + _GAP), kind)
-        X_grad = np.zeros(((blocks + 1) * B, width + _GAP), kind)
-        later = np.zeros((group, B, width), kind)
-        latest_first = np.zeros((group, block, width + _GAP), kind)
-        reached = np.zeros((group, width, columns + _GAP), kind)
-        changes, changes_back = (
-            np.zeros((group, width, width + _GAP), kind),
-            np.zeros((group, width, width + _GAP), kind),
-        )
-        sights = np.zeros((M, group, block, width + _GAP), kind)
-        responses = np.zeros((M, group, columns + block), kind)
-        latest_grad = np.zeros((group, columns, width + _GAP), kind)
-        changes_grad = np.zeros((group, width, width + _GAP), kind)
-        sights_grad = np.zeros((M, group, columns, width + _GAP), kind)
-        toeplitz_grad = np.zeros((M, group, columns, columns + _GAP), kind)
-        for index in range(task, groups, tasks):
-            feature = index * group
-            lanes = min(group, H - feature)
-            latest_grad[:] = 0.0
-            changes_grad[:] = 0.0
-            sights_grad[:] = 0.0
-            toeplitz_grad[:] = 0.0
+    signal = np.empty((group, blocks * B, columns + _GAP), kind)
+    grads = np.empty((M, group, blocks * B, columns + _GAP), kind)
+    signal_grad = np.empty((blocks * B, columns + _GAP), kind)
+    # The states at the beginning of every block of the whole signal.
+    X = np.zeros((group, (all_blocks + 1) * B, width + _GAP), kind)
+    X_grad = np.zeros(((blocks + 1) * B, width + _GAP), kind)
+    later = np.zeros((group, B, width), kind)
+    latest_first = np.zeros((group, block, width + _GAP), kind)
+    reached = np.zeros((group, width, columns + _GAP), kind)
+    changes, changes_back = (
+        np.zeros((group, width, width + _GAP), kind),
+        np.zeros((group, width, width + _GAP), kind),
+    )
+    sights = np.zeros((M, group, block, width + _GAP), kind)
+    responses = np.zeros((M, group, columns + block), kind)
+    latest_grad = np.zeros((group, columns, width + _GAP), kind)
+    changes_grad = np.zeros((group, width, width + _GAP), kind)
+    sights_grad = np.zeros((M, group, columns, width + _GAP), kind)
+    toeplitz_grad = np.zeros((M, group, columns, columns + _GAP), kind)
+    for index in range(task, groups, tasks):
+        feature = index * group
+        lanes = min(group, H - feature)
+        latest_grad[:] = 0.0
+        changes_grad[:] = 0.0
+        sights_grad[:] = 0.0
+        toeplitz_grad[:] = 0.0
+        for lane in range(lanes):
+            h = feature + lane
+            _copy_upside_down(latest_first[lane], reach[h], block, N)
+            copy_transposed(reached[lane], latest_first[lane], block, N)
+            copy_matrix(changes[lane], change[h], N, N)
+            copy_transposed(changes_back[lane], change[h], N, N)
+            copy_matrix(X[lane], state[:, h], B, N)
+            copy_matrix(later[lane], final_grad[:, h], B, N)
+            for m in range(M):
+                copy_matrix(sights[m, lane], sight[m, h], block, N)
+                # Backwards: from a position's gradient to the samples before it.
+                for i in range(block):
+                    responses[m, lane, block - i] = response[m, h, i]
+                responses[m, lane, block] += skip[m, h]
+        last = (all_blocks - 1) // blocks * blocks
+        for begin in range(0, all_blocks, blocks):
+            now = min(blocks, all_blocks - begin)
+            _load(signal, u, feature, lanes, begin, now, block)
             for lane in range(lanes):
-                h = feature + lane
-                _copy_upside_down(latest_first[lane], reach[h], block, N)
-                copy_transposed(reached[lane], latest_first[lane], block, N)
-                copy_matrix(changes[lane], change[h], N, N)
-                copy_transposed(changes_back[lane], change[h], N, N)
-                copy_matrix(X[lane], state[:, h], B, N)
-                copy_matrix(later[lane], final_grad[:, h], B, N)
-                for m in range(M):
-                    copy_matrix(sights[m, lane], sight[m, h], block, N)
-                    # Backwards: from a position's gradient to the samples before it.
-                    for i in range(block):
-                        responses[m, lane, block - i] = response[m, h, i]
-                    responses[m, lane, block] += skip[m, h]
-            last = (all_blocks - 1) // blocks * blocks
-            for begin in range(0, all_blocks, blocks):
-                now = min(blocks, all_blocks - begin)
+                _advance(
+                    X[lane], signal[lane], latest_first[lane], changes[lane], begin, now, B, block, width
+                )
+        for begin in range(last, -1, -blocks):
+            now = min(blocks, all_blocks - begin)
+            rows = now * B
+            if begin != last:
                 _load(signal, u, feature, lanes, begin, now, block)
-                for lane in range(lanes):
-                    _advance(
-                        X[lane], signal[lane], latest_first[lane], changes[lane], begin, now, B, block, width
-                    )
-            for begin in range(last, -1, -blocks):
-                now = min(blocks, all_blocks - begin)
-                rows = now * B
-                if begin != last:
-                    _load(signal, u, feature, lanes, begin, now, block)
-                for m in range(M):
-                    _load(grads[m], grad[m], feature, lanes, begin, now, block)
-                for lane in range(lanes):
-                    U, starts, turn = signal[lane], X[lane, begin * B :], changes_back[lane]
-                    for i in range(rows):
-                        for k in range(width):
-                            X_grad[i, k] = 0.0
-                        for k in range(columns):
-                            signal_grad[i, k] = 0.0
-                    copy_matrix(X_grad[rows:], later[lane], B, width)
-                    for m in range(M):
-                        add_product(X_grad, grads[m, lane], sights[m, lane], rows, block, width)
-                        add_transposed_toeplitz_product(
-                            signal_grad, grads[m, lane], responses[m, lane], rows, block, columns
-                        )
-                        add_transposed_product(
-                            sights_grad[m, lane], grads[m, lane], starts, columns, rows, width
-                        )
-                        add_upper_transposed_product(toeplitz_grad[m, lane], U, grads[m, lane], rows, columns)
-                    for j in range(now - 1, -1, -1):
-                        here, after = X_grad[j * B :], X_grad[(j + 1) * B :]
-                        for b in range(B):
-                            for k in range(width):
-                                here[b, k] += after[b, k]
-                        add_product(here, after, turn, B, width, width)
-                    copy_matrix(later[lane], X_grad, B, width)
-                    after = X_grad[B:]
-                    add_product(signal_grad, after, reached[lane], rows, width, columns)
-                    add_transposed_product(latest_grad[lane], U, after, columns, rows, width)
-                    add_transposed_product(changes_grad[lane], starts, after, width, rows, width)
-                    copy_matrix(U, signal_grad, rows, columns)
-                _store(u_grad, signal, feature, lanes, begin, now, block)
+            for m in range(M):
+                _load(grads[m], grad[m], feature, lanes, begin, now, block)
             for lane in range(lanes):
-                h = feature + lane
-                _copy_upside_down(reach_grad[h], latest_grad[lane], block, N)
-                copy_matrix(change_grad[h], changes_grad[lane], N, N)
-                copy_matrix(state_grad[:, h], later[lane], B, N)
+                U, starts, turn = signal[lane], X[lane, begin * B :], changes_back[lane]
+                for i in range(rows):
+                    for k in range(width):
+                        X_grad[i, k] = 0.0
+                    for k in range(columns):
+                        signal_grad[i, k] = 0.0
+                copy_matrix(X_grad[rows:], later[lane], B, width)
                 for m in range(M):
-                    copy_matrix(sight_grad[m, h], sights_grad[m, lane], block, N)
-                    for i in range(block):
-                        total = 0.0
-                        for k in range(block - i):
-                            total += toeplitz_grad[m, lane, k, k + i]
-                        response_grad[m, h, i] = total
-                    skip_grad[m, h] = response_grad[m, h, 0]
+                    add_product(X_grad, grads[m, lane], sights[m, lane], rows, block, width)
+                    add_transposed_toeplitz_product(
+                        signal_grad, grads[m, lane], responses[m, lane], rows, block, columns
+                    )
+                    add_transposed_product(sights_grad[m, lane], grads[m, lane], starts, columns, rows, width)
+                    add_upper_transposed_product(toeplitz_grad[m, lane], U, grads[m, lane], rows, columns)
+                for j in range(now - 1, -1, -1):
+                    here, after = X_grad[j * B :], X_grad[(j + 1) * B :]
+                    for b in range(B):
+                        for k in range(width):
+                            here[b, k] += after[b, k]
+                    add_product(here, after, turn, B, width, width)
+                copy_matrix(later[lane], X_grad, B, width)
+                after = X_grad[B:]
+                add_product(signal_grad, after, reached[lane], rows, width, columns)
+                add_transposed_product(latest_grad[lane], U, after, columns, rows, width)
+                add_transposed_product(changes_grad[lane], starts, after, width, rows, width)
+                copy_matrix(U, signal_grad, rows, columns)
+            _store(u_grad, signal, feature, lanes, begin, now, block)
+        for lane in range(lanes):
+            h = feature + lane
+            _copy_upside_down(reach_grad[h], latest_grad[lane], block, N)
+            copy_matrix(change_grad[h], changes_grad[lane], N, N)
+            copy_matrix(state_grad[:, h], later[lane], B, N)
+            for m in range(M):
+                copy_matrix(sight_grad[m, h], sights_grad[m, lane], block, N)
+                for i in range(block):
+                    total = 0.0
+                    for k in range(block - i):
+                        total += toeplitz_grad[m, lane, k, k + i]
+                    response_grad[m, h, i] = total
+                skip_grad[m, h] = response_grad[m, h, 0]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import prange
 from torch import Tensor
 
 from torchs4.ops.cpu.arrays import as_array
@@ -26,8 +25,9 @@ from torchs4.ops.cpu.butterflies import (
     inverse_butterfly,
     opening_butterfly,
 )
-from torchs4.ops.cpu.compiling import compiled, torch_threads
+from torchs4.ops.cpu.compiling import compiled
 from torchs4.ops.cpu.paired_signals import load_pair, load_same, store_pair
+from torchs4.ops.cpu.sharing import shared
 from torchs4.ops.cpu.vectors import LANES
 
 if TYPE_CHECKING:
@@ -230,39 +230,39 @@ def _load_kernel(re, im, kernel, backward, both_ends, skip, feature, size):
                 re[(size - 1 - t) * LANES + lane] = backward[feature + lane, t] * scale
 
 
-@compiled(parallel=True)
-def _forward(u, kernel, backward, both_ends, skip, y, size, radices, table, starts, tasks):
+@shared
+def _forward(task, u, kernel, backward, both_ends, skip, y, size, radices, table, starts, tasks):
     B, _, H = u.shape
     groups = (H + LANES - 1) // LANES
     block = size // radices[0]
     inner = _inner_size(radices, block)
     radix = radices[radices.shape[0] - 1]
-    for task in prange(tasks):
-        re, im = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
-        fre, fim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
-        scale, back = np.empty(2 * LANES, table.dtype), np.empty(2 * LANES, table.dtype)
-        for group in range(task, groups, tasks):
-            feature = group * LANES
-            _load_kernel(fre, fim, kernel, backward, both_ends, skip, feature, size)
-            _transform_kernel(fre, fim, size, radices, table, starts, both_ends)
-            b = 0
-            while b < B:
-                count = load_pair(re, im, u, b, feature, size // 2, scale, back)
-                _open(re, im, table, scale, size, radices[0])
-                for first in range(0, size, block):
-                    _outer_forward(re, im, radices, table, starts, first, block)
-                    for sub in range(first, first + block, inner):
-                        _inner_forward(re, im, radices, table, starts, sub, inner)
-                        _apply_filter(re, im, fre, fim, sub, inner, radix)
-                        _inner_inverse(re, im, radices, table, starts, sub, inner)
-                    _outer_inverse(re, im, radices, table, starts, first, block)
-                _close(re, im, table, size, radices[0])
-                store_pair(re, im, y, b, count, feature, back)
-                b += count
+    re, im = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
+    fre, fim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
+    scale, back = np.empty(2 * LANES, table.dtype), np.empty(2 * LANES, table.dtype)
+    for group in range(task, groups, tasks):
+        feature = group * LANES
+        _load_kernel(fre, fim, kernel, backward, both_ends, skip, feature, size)
+        _transform_kernel(fre, fim, size, radices, table, starts, both_ends)
+        b = 0
+        while b < B:
+            count = load_pair(re, im, u, b, feature, size // 2, scale, back)
+            _open(re, im, table, scale, size, radices[0])
+            for first in range(0, size, block):
+                _outer_forward(re, im, radices, table, starts, first, block)
+                for sub in range(first, first + block, inner):
+                    _inner_forward(re, im, radices, table, starts, sub, inner)
+                    _apply_filter(re, im, fre, fim, sub, inner, radix)
+                    _inner_inverse(re, im, radices, table, starts, sub, inner)
+                _outer_inverse(re, im, radices, table, starts, first, block)
+            _close(re, im, table, size, radices[0])
+            store_pair(re, im, y, b, count, feature, back)
+            b += count
 
 
-@compiled(parallel=True)
+@shared
 def _backward(
+    task,
     grad,
     u,
     kernel,
@@ -283,62 +283,61 @@ def _backward(
     block = size // radices[0]
     inner = _inner_size(radices, block)
     radix = radices[radices.shape[0] - 1]
-    for task in prange(tasks):
-        re, im = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
-        gre, gim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
-        fre, fim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
-        sre, sim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
-        scale, back = np.empty(2 * LANES, table.dtype), np.empty(2 * LANES, table.dtype)
-        peaks = np.empty(2 * LANES, table.dtype)
-        for group in range(task, groups, tasks):
-            feature = group * LANES
-            _load_kernel(fre, fim, kernel, backward, both_ends, skip, feature, size)
-            _transform_kernel(fre, fim, size, radices, table, starts, both_ends)
-            sre[:] = 0.0
-            sim[:] = 0.0
-            b = 0
-            while b < B:
-                count = load_pair(gre, gim, grad, b, feature, size // 2, scale, back)
-                load_same(re, im, u, b, count, feature, size // 2, peaks)
-                _open(gre, gim, table, scale, size, radices[0])
-                # The signal takes what the gradient gave away: their products, which are summed, keep
-                # their size.
-                _open(re, im, table, back, size, radices[0])
-                for first in range(0, size, block):
-                    _outer_forward(re, im, radices, table, starts, first, block)
-                    _outer_forward(gre, gim, radices, table, starts, first, block)
-                    for sub in range(first, first + block, inner):
-                        _inner_forward(re, im, radices, table, starts, sub, inner)
-                        _inner_forward(gre, gim, radices, table, starts, sub, inner)
-                        for row in range(sub, sub + inner, radix):
-                            if radix == 8:
-                                _adjoint_8(re, im, gre, gim, fre, fim, sre, sim, row * LANES)
-                            else:
-                                _adjoint_4(re, im, gre, gim, fre, fim, sre, sim, row * LANES)
-                        _inner_inverse(gre, gim, radices, table, starts, sub, inner)
-                    _outer_inverse(gre, gim, radices, table, starts, first, block)
-                _close(gre, gim, table, size, radices[0])
-                store_pair(gre, gim, u_grad, b, count, feature, back)
-                b += count
-            # The sums' inverse transform has the kernel's gradient as its real part.
-            for row in range(0, size, radix):
-                if radix == 8:
-                    _first_8(sre, sim, table, row * LANES, LANES, 0)
-                else:
-                    _first_4(sre, sim, table, row * LANES, LANES, 0)
+    re, im = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
+    gre, gim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
+    fre, fim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
+    sre, sim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
+    scale, back = np.empty(2 * LANES, table.dtype), np.empty(2 * LANES, table.dtype)
+    peaks = np.empty(2 * LANES, table.dtype)
+    for group in range(task, groups, tasks):
+        feature = group * LANES
+        _load_kernel(fre, fim, kernel, backward, both_ends, skip, feature, size)
+        _transform_kernel(fre, fim, size, radices, table, starts, both_ends)
+        sre[:] = 0.0
+        sim[:] = 0.0
+        b = 0
+        while b < B:
+            count = load_pair(gre, gim, grad, b, feature, size // 2, scale, back)
+            load_same(re, im, u, b, count, feature, size // 2, peaks)
+            _open(gre, gim, table, scale, size, radices[0])
+            # The signal takes what the gradient gave away: their products, which are summed, keep
+            # their size.
+            _open(re, im, table, back, size, radices[0])
             for first in range(0, size, block):
+                _outer_forward(re, im, radices, table, starts, first, block)
+                _outer_forward(gre, gim, radices, table, starts, first, block)
                 for sub in range(first, first + block, inner):
-                    _inner_inverse(sre, sim, radices, table, starts, sub, inner)
-                _outer_inverse(sre, sim, radices, table, starts, first, block)
-            _inverse_stage(sre, sim, table, 0, 0, size, radices[0])
-            share = sre.dtype.type(1.0 / size)
-            for lane in range(min(LANES, H - feature)):
-                for t in range(length):
-                    kernel_grad[feature + lane, t] = sre[t * LANES + lane] * share
-                if both_ends:
-                    backward_grad[feature + lane, length - 1] = 0.0
-                    for t in range(length - 1):
-                        backward_grad[feature + lane, t] = sre[(size - 1 - t) * LANES + lane] * share
+                    _inner_forward(re, im, radices, table, starts, sub, inner)
+                    _inner_forward(gre, gim, radices, table, starts, sub, inner)
+                    for row in range(sub, sub + inner, radix):
+                        if radix == 8:
+                            _adjoint_8(re, im, gre, gim, fre, fim, sre, sim, row * LANES)
+                        else:
+                            _adjoint_4(re, im, gre, gim, fre, fim, sre, sim, row * LANES)
+                    _inner_inverse(gre, gim, radices, table, starts, sub, inner)
+                _outer_inverse(gre, gim, radices, table, starts, first, block)
+            _close(gre, gim, table, size, radices[0])
+            store_pair(gre, gim, u_grad, b, count, feature, back)
+            b += count
+        # The sums' inverse transform has the kernel's gradient as its real part.
+        for row in range(0, size, radix):
+            if radix == 8:
+                _first_8(sre, sim, table, row * LANES, LANES, 0)
+            else:
+                _first_4(sre, sim, table, row * LANES, LANES, 0)
+        for first in range(0, size, block):
+            for sub in range(first, first + block, inner):
+                _inner_inverse(sre, sim, radices, table, starts, sub, inner)
+            _outer_inverse(sre, sim, radices, table, starts, first, block)
+        _inverse_stage(sre, sim, table, 0, 0, size, radices[0])
+        share = sre.dtype.type(1.0 / size)
+        for lane in range(min(LANES, H - feature)):
+            for t in range(length):
+                kernel_grad[feature + lane, t] = sre[t * LANES + lane] * share
+            if both_ends:
+                backward_grad[feature + lane, length - 1] = 0.0
+                for t in range(length - 1):
+                    backward_grad[feature + lane, t] = sre[(size - 1 - t) * LANES + lane] * share
 
 
 def long_convolution(
@@ -352,18 +351,10 @@ def long_convolution(
     backward = kernels if backward_kernel is None else as_array(backward_kernel, kernel.dtype)
     both_ends = backward_kernel is not None
     skips = _skips(skip, kernel)
+    tasks = _tasks(u)
     for channel, out in enumerate(y):
-        with torch_threads():
-            _forward(
-                signal,
-                kernels[channel],
-                backward[channel],
-                both_ends,
-                skips[channel],
-                out.numpy(),
-                *plan,
-                _tasks(u),
-            )
+        kernel_and_skip = kernels[channel], backward[channel], both_ends, skips[channel]
+        _forward(tasks, signal, *kernel_and_skip, out.numpy(), *plan, tasks)
     return y
 
 
@@ -378,23 +369,23 @@ def long_convolution_backward(
     skips = _skips(skip, kernel)
     kernel_grad = torch.empty(kernel.shape, dtype=kernel.dtype)
     backward_grad = torch.empty(kernel.shape, dtype=kernel.dtype) if both_ends else kernel_grad
-    u_grads = []
+    u_grads, tasks = [], _tasks(u)
     for channel, grad_channel in enumerate(grad):
         u_grads.append(torch.empty(u.shape, dtype=kernel.dtype))
-        with torch_threads():
-            _backward(
-                as_array(grad_channel, kernel.dtype),
-                signal,
-                kernels[channel],
-                backward[channel],
-                both_ends,
-                skips[channel],
-                u_grads[-1].numpy(),
-                kernel_grad[channel].numpy(),
-                backward_grad[channel].numpy(),
-                *plan,
-                _tasks(u),
-            )
+        _backward(
+            tasks,
+            as_array(grad_channel, kernel.dtype),
+            signal,
+            kernels[channel],
+            backward[channel],
+            both_ends,
+            skips[channel],
+            u_grads[-1].numpy(),
+            kernel_grad[channel].numpy(),
+            backward_grad[channel].numpy(),
+            *plan,
+            tasks,
+        )
     u_grad = u_grads[0] if len(u_grads) == 1 else torch.stack(u_grads).sum(0)
     return [u_grad.to(u.dtype), kernel_grad, *([backward_grad] if both_ends else [])]
 

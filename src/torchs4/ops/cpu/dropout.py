@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import prange
 from torch import Tensor
 
 from torchs4.ops.cpu.arrays import as_array
-from torchs4.ops.cpu.compiling import compiled, torch_threads
+from torchs4.ops.cpu.sharing import shared
 from torchs4.ops.cpu.vectors import LANES, Value, instruction, load_scalar, load_vector, splat, store_vector
 
 # Numbers per task: enough to be worth a task, few enough to share the work evenly.
@@ -23,15 +22,9 @@ def dropout(x: Tensor, seed: Tensor, probability: float) -> Tensor:
     out = torch.empty(x.shape, dtype=x.dtype)
     scale = torch.tensor([1 / (1 - probability)], dtype=x.dtype)
     key = int(seed)
-    with torch_threads():
-        _drop(
-            out.view(-1).numpy(),
-            as_array(x.reshape(-1)),
-            scale.numpy(),
-            key & 0xFFFFFFFF,
-            key >> 32,
-            round(probability * 2**32),
-        )
+    keys = key & 0xFFFFFFFF, key >> 32
+    numbers = out.view(-1).numpy(), as_array(x.reshape(-1)), scale.numpy()
+    _drop(-(-x.numel() // _CHUNK), *numbers, *keys, round(probability * 2**32))
     return out
 
 
@@ -66,20 +59,19 @@ def _emit_drop(builder: Any, element: Any, arrays: list[Any], integers: list[Any
 _drop_eight = instruction(3, 5, _emit_drop)
 
 
-@compiled(parallel=True)
-def _drop(out, x, scale, first_key, second_key, threshold):
+@shared
+def _drop(task, out, x, scale, first_key, second_key, threshold):
     count = len(x)
-    for task in prange((count + _CHUNK - 1) // _CHUNK):
-        start, end = task * _CHUNK, min(count, (task + 1) * _CHUNK)
-        whole = start + (end - start) // LANES * LANES
-        # Numbers beyond the first 2³² would repeat.
-        key = second_key + (start >> 32)
-        for place in range(start, whole, LANES):
-            _drop_eight(out, x, scale, place, place, first_key, key, threshold)
-        if whole < end:
-            some, kept = np.zeros(LANES, x.dtype), np.empty(LANES, x.dtype)
-            for place in range(whole, end):
-                some[place - whole] = x[place]
-            _drop_eight(kept, some, scale, 0, whole, first_key, key, threshold)
-            for place in range(whole, end):
-                out[place] = kept[place - whole]
+    start, end = task * _CHUNK, min(count, (task + 1) * _CHUNK)
+    whole = start + (end - start) // LANES * LANES
+    # Numbers beyond the first 2³² would repeat.
+    key = second_key + (start >> 32)
+    for place in range(start, whole, LANES):
+        _drop_eight(out, x, scale, place, place, first_key, key, threshold)
+    if whole < end:
+        some, kept = np.zeros(LANES, x.dtype), np.empty(LANES, x.dtype)
+        for place in range(whole, end):
+            some[place - whole] = x[place]
+        _drop_eight(kept, some, scale, 0, whole, first_key, key, threshold)
+        for place in range(whole, end):
+            out[place] = kept[place - whole]

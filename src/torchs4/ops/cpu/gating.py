@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from llvmlite import ir
-from numba import prange
 from torch import Tensor
 
 from torchs4.ops.cpu.arrays import as_array, as_rows
-from torchs4.ops.cpu.compiling import compiled, torch_threads
+from torchs4.ops.cpu.sharing import shared
 from torchs4.ops.cpu.vectors import LANES, Value, instruction, load_vector, sigmoid, store_vector
 
 if TYPE_CHECKING:
@@ -64,8 +63,8 @@ _gate_backward = instruction(6, 5, _emit_gate_backward)
 def gated_residual(mixed: Tensor, bias: Tensor, residual: Tensor, scale: Tensor | None = None) -> Tensor:
     """The twin of reference.gated_residual."""
     out = torch.empty(residual.shape, dtype=residual.dtype)
-    with torch_threads():
-        _forward(as_rows(out), as_rows(mixed), as_array(bias), as_rows(residual), _scales(scale, residual))
+    rows, scales = as_rows(residual), _scales(scale, residual)
+    _forward(-(-len(rows) // _ROWS), as_rows(out), as_rows(mixed), as_array(bias), rows, scales)
     return out
 
 
@@ -77,10 +76,8 @@ def gated_residual_backward(
     tasks = max(1, min(torch.get_num_threads(), grad.numel() // (grad.shape[-1] * _ROWS)))
     bias_grads = torch.empty(tasks, len(bias), dtype=bias.dtype)
     scales = _scales(scale, grad)
-    with torch_threads():
-        _backward(
-            as_rows(mixed_grad), bias_grads.numpy(), as_rows(grad), as_rows(mixed), as_array(bias), scales
-        )
+    arrays = as_rows(mixed_grad), bias_grads.numpy(), as_rows(grad), as_rows(mixed), as_array(bias)
+    _backward(tasks, *arrays, scales)
     return [mixed_grad, bias_grads.sum(0)]
 
 
@@ -89,44 +86,40 @@ def _scales(scale: Tensor | None, like: Tensor) -> NDArray[Any]:
     return as_array(torch.ones(1, like.shape[-1]) if scale is None else scale, like.dtype)
 
 
-@compiled(parallel=True)
-def _forward(out, mixed, bias, residual, scale):
+@shared
+def _forward(task, out, mixed, bias, residual, scale):
     rows, H = residual.shape
     rows_per_scale = rows // len(scale)
     whole = H // LANES * LANES
-    for task in prange((rows + _ROWS - 1) // _ROWS):
-        for row in range(task * _ROWS, min(rows, (task + 1) * _ROWS)):
-            sequence = row // rows_per_scale
-            for column in range(0, whole, LANES):
-                _gate(out, mixed, bias, residual, scale, row * H, row * 2 * H, sequence * H, column, H)
-            for column in range(whole, H):
-                gate = 1.0 / (1.0 + math.exp(-(mixed[row, H + column] + bias[H + column])))
-                value = (mixed[row, column] + bias[column]) * scale[sequence, column]
-                out[row, column] = residual[row, column] + value * gate
+    for row in range(task * _ROWS, min(rows, (task + 1) * _ROWS)):
+        sequence = row // rows_per_scale
+        for column in range(0, whole, LANES):
+            _gate(out, mixed, bias, residual, scale, row * H, row * 2 * H, sequence * H, column, H)
+        for column in range(whole, H):
+            gate = 1.0 / (1.0 + math.exp(-(mixed[row, H + column] + bias[H + column])))
+            value = (mixed[row, column] + bias[column]) * scale[sequence, column]
+            out[row, column] = residual[row, column] + value * gate
 
 
-@compiled(parallel=True)
-def _backward(mixed_grad, bias_grads, grad, mixed, bias, scale):
+@shared
+def _backward(task, mixed_grad, bias_grads, grad, mixed, bias, scale):
     rows, H = grad.shape
     rows_per_scale = rows // len(scale)
     tasks = bias_grads.shape[0]
     whole = H // LANES * LANES
-    for task in prange(tasks):
-        bias_grad = bias_grads[task]
-        bias_grad[:] = 0.0
-        for row in range(task * rows // tasks, (task + 1) * rows // tasks):
-            sequence = row // rows_per_scale
-            at, mixed_at, scale_at = row * H, row * 2 * H, sequence * H
-            for column in range(0, whole, LANES):
-                _gate_backward(
-                    mixed_grad, bias_grad, grad, mixed, bias, scale, at, mixed_at, scale_at, column, H
-                )
-            for column in range(whole, H):
-                value = mixed[row, column] + bias[column]
-                gate = 1.0 / (1.0 + math.exp(-(mixed[row, H + column] + bias[H + column])))
-                value_grad = grad[row, column] * scale[sequence, column] * gate
-                gate_grad = value_grad * value * (1.0 - gate)
-                mixed_grad[row, column] = value_grad
-                mixed_grad[row, H + column] = gate_grad
-                bias_grad[column] += value_grad
-                bias_grad[H + column] += gate_grad
+    bias_grad = bias_grads[task]
+    bias_grad[:] = 0.0
+    for row in range(task * rows // tasks, (task + 1) * rows // tasks):
+        sequence = row // rows_per_scale
+        at, mixed_at, scale_at = row * H, row * 2 * H, sequence * H
+        for column in range(0, whole, LANES):
+            _gate_backward(mixed_grad, bias_grad, grad, mixed, bias, scale, at, mixed_at, scale_at, column, H)
+        for column in range(whole, H):
+            value = mixed[row, column] + bias[column]
+            gate = 1.0 / (1.0 + math.exp(-(mixed[row, H + column] + bias[H + column])))
+            value_grad = grad[row, column] * scale[sequence, column] * gate
+            gate_grad = value_grad * value * (1.0 - gate)
+            mixed_grad[row, column] = value_grad
+            mixed_grad[row, H + column] = gate_grad
+            bias_grad[column] += value_grad
+            bias_grad[H + column] += gate_grad

@@ -16,7 +16,7 @@ from numba import carray
 from numba.core import cgutils
 
 from torchs4.ops.cpu.arrays import as_addressable, number_type
-from torchs4.ops.cpu.compiling import compiled
+from torchs4.ops.cpu.compiling import compiled, compiled_entry
 from torchs4.ops.cpu.vectors import (
     LANES,
     Value,
@@ -112,7 +112,7 @@ _feature_of_rank_one = instruction(10, 5, _emit_feature)
 
 
 # One thread: a step of a usual layer takes microseconds, less than waking a second thread.
-@compiled()
+@compiled_entry()
 def _step(a, p, q, b, C, D, u, state, y, new_state, number, B, H, N, R, M):
     step_system(
         carray(as_pointer(a), (H, N), number),
