@@ -40,7 +40,8 @@ def test_nothing_seen_yet_is_zero(kind):
 def test_chunks_give_what_the_whole_sequence_gives(kind, sizes):
     pooling, x = build_pooling(kind), torch.randn(2, 7, 3)
     value, _ = stream(pooling, x.split(sizes, dim=1))
-    torch.testing.assert_close(value, pooling(x, None), rtol=0, atol=ROUNDING)
+    # The whole is summed in single precision.
+    torch.testing.assert_close(value, pooling(x, None), rtol=0, atol=10 * ROUNDING)
 
 
 def test_the_last_position_is_kept_without_its_chunk():

@@ -79,9 +79,11 @@ class MeanPooling(NoPooling):
 
     def prefill(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         mean, count = state
+        if x.shape[1] == 0:
+            return mean.to(x.dtype), state
         new_count = count + x.shape[1]
         # A running mean, not a running sum: a sum would lose digits over a long stream.
-        mean = mean + (x - mean[:, None]).sum(dim=1) / new_count.clamp(min=1)
+        mean = mean + (x - mean[:, None]).sum(dim=1) / new_count
         return mean.to(x.dtype), (mean, new_count)
 
 

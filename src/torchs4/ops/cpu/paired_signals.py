@@ -47,7 +47,36 @@ def _emit_store(builder: Any, element: Any, arrays: list[Any], integers: list[An
         store_vector(row * factor, element, signal, builder.add(place, builder.mul(loop.index, gap)))
 
 
+def _emit_factors(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
+    """(scale, back; place): from the peaks in `back`, powers of two that bring them near 1, and undo it."""
+    (scale, back), (place,) = arrays, integers
+    bits, mantissa, bias = (64, 52, 1023) if isinstance(element, ir.DoubleType) else (32, 23, 127)
+    whole = ir.VectorType(ir.IntType(bits), LANES)
+
+    def constant(number: int) -> Any:
+        return ir.Constant(whole, [number << mantissa] * LANES)
+
+    peak = load_vector(builder, element, back, place)
+    # The exponent alone is the power of two below a number.
+    power = builder.and_(builder.bitcast(peak.value, whole), constant(2 * bias + 1))
+    bad = builder.icmp_signed("==", power, constant(2 * bias + 1))
+    # Both factors have to be normal numbers.
+    for comparison, border in (("<", 1), (">", 2 * bias - 1)):
+        beyond = builder.icmp_signed(comparison, power, constant(border))
+        power = builder.select(beyond, constant(border), power)
+    power = builder.select(bad, constant(bias), power)
+    nothing = ir.Constant(peak.value.type, [0.0] * LANES)
+    empty = builder.fcmp_ordered("==", peak.value, nothing)
+    reciprocal = builder.bitcast(builder.sub(constant(2 * bias), power), peak.value.type)
+    one = ir.Constant(peak.value.type, [1.0] * LANES)
+    store_vector(Value(builder, builder.select(empty, one, reciprocal)), element, scale, place)
+    # What rounding leaves in an empty part is not its own.
+    power = builder.select(empty, nothing, builder.bitcast(power, peak.value.type))
+    store_vector(Value(builder, power), element, back, place)
+
+
 _load_rows = instruction(3, 4, _emit_load)
+_set_factors = instruction(2, 1, _emit_factors)
 _store_rows = instruction(3, 4, _emit_store)
 
 
@@ -92,20 +121,6 @@ def _all_finite(peaks, place):
 
 
 @compiled()
-def _set_factors(scale, back):
-    """From the peaks in `back`: the powers of two that bring them near 1, and those that undo it."""
-    # Both factors have to be normal numbers.
-    farthest = 126 if back.itemsize == 4 else 1022
-    for lane in range(2 * LANES):
-        exponent, empty = 0, back[lane] == 0.0
-        if math.isfinite(back[lane]) and not empty:
-            exponent = min(farthest, max(-farthest, math.frexp(back[lane])[1]))
-        scale[lane] = math.ldexp(1.0, -exponent)
-        # What rounding leaves in an empty part is not its own.
-        back[lane] = 0.0 if empty else math.ldexp(1.0, exponent)
-
-
-@compiled()
 def load_pair(re, im, x, b, feature, rows, scale, back):
     """Load sequence b and, if they may share, the one after it; returns how many, and fills their factors."""
     _load(re, x[b], feature, rows, back, 0)
@@ -116,7 +131,8 @@ def load_pair(re, im, x, b, feature, rows, scale, back):
     if count == 1:
         im[: rows * LANES] = 0.0
         back[LANES:] = 0.0
-    _set_factors(scale, back)
+    _set_factors(scale, back, 0)
+    _set_factors(scale, back, LANES)
     return count
 
 
