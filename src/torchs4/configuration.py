@@ -255,7 +255,8 @@ def _kinds_at(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
 def _how_to_register(field: dataclasses.Field[Any], kinds: Iterable[str]) -> str:
     text = f"this version of torchs4 knows {', '.join(kinds)}."
     if "choices" in field.metadata:
-        text += " One of your own has to be registered first: import the module that does it."
+        text += " One of your own has to be registered first: import the module that does it"
+        text += " (s4 … --import MODULE)."
     return text
 
 
@@ -303,6 +304,19 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     # Dataclasses are written as tables and other kinds do not occur.
     return isinstance(value, hint) if hint in (bool, str) else False
+
+
+def differences(name: str, before: Any, now: Any) -> list[str]:
+    """What has changed from one configuration to another, field by field, under its full name."""
+    if type(before) is type(now) and dataclasses.is_dataclass(before):
+        return [
+            change
+            for field in dataclasses.fields(before)
+            for change in differences(
+                f"{name}.{field.name}", getattr(before, field.name), getattr(now, field.name)
+            )
+        ]
+    return [] if before == now else [f"{name} was {before!r}, now it is {now!r}"]
 
 
 def require_config(name: str, value: object, *kinds: type) -> None:

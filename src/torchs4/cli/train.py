@@ -207,7 +207,8 @@ def _train(
         seed=chosen.seed,
         precision=chosen.precision,
     )
-    place = RunFolder(chosen.output or free_folder(Path("runs"), folder))
+    chosen_folder = folder if layer is None else f"{folder}-{layer}"
+    place = RunFolder(chosen.output or free_folder(Path("runs"), chosen_folder))
     return _run(
         place, config, name=name, data_dir=chosen.data_dir, checkpoint_seconds=chosen.checkpoint_seconds
     )

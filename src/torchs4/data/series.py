@@ -143,6 +143,7 @@ def forecasting_data(
             len(read) + len(features),
             windows.history + windows.horizon,
             scaling=_of_columns(scaling, read, len(features)),
+            names=(*inputs, *features),
         ),
         task=PositionRegression(tuple(targets), _of_columns(scaling, predicted)),
         train=split(train, windows.stride),

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 _AT_ONCE = 2**22
 
 
+# What is often given by mistake.
+_NO_TEXTS = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".jsonl", ".ndjson", ".wav", ".flac", ".zip", ".gz")
+
+
 @dataclass(frozen=True)
 class TextFile:
     """A text file, or a folder of them: its beginning trains, the next part validates, the end tests.
@@ -64,6 +68,12 @@ class TextFile:
     def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """Read the text, and keep its numbers in the data folder for as long as its content is the same."""
         paths = self._paths()
+        for path in paths:
+            if path.suffix.lower() in _NO_TEXTS:
+                raise ValueError(
+                    f"{path} ends with {path.suffix!r}, so it is no text to read character by character. "
+                    f"Choose another task for it, such as classification, or rename it to .txt if it is one."
+                )
         digest = hashlib.sha256()
         for path in paths:
             with path.open("rb") as file:

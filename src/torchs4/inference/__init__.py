@@ -4,13 +4,24 @@ from typing import TYPE_CHECKING, Any
 
 from torchs4.inference.batch import StreamBatch
 from torchs4.inference.generate import Sampling, generate, generate_each
+from torchs4.inference.predict import classify, predict
 from torchs4.inference.stream import Stream
 from torchs4.inference.writing import write
 
 if TYPE_CHECKING:
     from torchs4.inference.export import export_onnx
 
-__all__ = ["Sampling", "Stream", "StreamBatch", "export_onnx", "generate", "generate_each", "write"]
+__all__ = [
+    "Sampling",
+    "Stream",
+    "StreamBatch",
+    "classify",
+    "export_onnx",
+    "generate",
+    "generate_each",
+    "predict",
+    "write",
+]
 
 
 def __getattr__(name: str) -> Any:

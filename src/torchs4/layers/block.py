@@ -42,9 +42,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class S4BlockConfig:
     """Options of a block.
 
-    layer: the configuration of the layer inside: S4Config, S4DConfig, LSSLConfig, or any registered one.
+    layer: what is inside, by its configuration (S4Config, LSTMConfig …) or, among options, by its name.
     norm: "layer", "batch" or "none".
     activation: "gelu", "relu", "silu" or "none".
+    dropout: share of values that training drops.
+    residual: add the block's input to its output.
     pre_norm: normalise the input of the block instead of its output.
     tied_dropout: drop whole features of a sequence instead of single positions.
     mixing: what mixes the features: "glu" (a gated linear unit) or "linear".

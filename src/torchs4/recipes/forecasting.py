@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchs4.data import ETT
 from torchs4.recipes.recipe import Recipe, network
-from torchs4.tasks import MSE
+from torchs4.tasks import SCALED_MSE
 from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
 
 
@@ -23,7 +23,7 @@ RECIPES = (
         title="ETTh1: the next 24 hours of seven columns",
         length=360,
         dataset="ett",
-        metric=MSE,
+        metric=SCALED_MSE,
         differs="Two weeks of history and the calendar; errors in units of the training part's deviation.",
         presets={"cpu": etth1_cpu},
     ),

@@ -52,4 +52,7 @@ class Metric:
 ACCURACY = Metric("accuracy", "accuracy", "%", higher_is_better=True, digits=2)
 MSE = Metric("mse", "MSE")
 MAE = Metric("mae", "MAE")
+# Of values in units of their deviation.
+SCALED_MSE = Metric("mse", "scaled MSE")
+SCALED_MAE = Metric("mae", "scaled MAE")
 PERPLEXITY = Metric("perplexity", "perplexity", digits=3)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from torchs4.description import OutputDescription, Scaling
-from torchs4.tasks.metrics import MAE, MSE
+from torchs4.tasks.metrics import MAE, MSE, SCALED_MAE, SCALED_MSE, Metric
 from torchs4.tasks.task import Task, asked_positions
 
 if TYPE_CHECKING:
@@ -30,8 +30,11 @@ class Regression(Task):
     columns: tuple[str, ...]
     scaling: Scaling | None = None
 
-    metrics = (MSE, MAE)
     sum_count = 2
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:  # type: ignore[override]
+        return (MSE, MAE) if self.scaling is None else (SCALED_MSE, SCALED_MAE)
 
     @property
     def output(self) -> OutputDescription:

@@ -25,6 +25,7 @@ class OptimizerOptions:
 
     Attributes:
         lr: learning rate of everything but the state-space parameters.
+        weight_decay: how fast weights that the loss does not hold shrink.
         ssm_lr: highest learning rate of the state-space parameters, which have no weight decay.
         step_size_lr: highest learning rate of the step sizes Δ; by default that of the other state-space
             parameters.
@@ -37,7 +38,9 @@ class OptimizerOptions:
         clip: largest norm of the gradient; 0 does not clip.
         schedule: "cosine" falls to zero along a cosine, "plateau" multiplies by `decay` when validation has
             not improved for `patience` epochs, "steps" does so every `patience` epochs, "constant" stays.
-        warmup_steps: steps during which the rate grows linearly from zero.
+        decay: what "plateau" and "steps" multiply the rate by.
+        patience: epochs that "plateau" and "steps" wait.
+        warmup_steps: steps during which the rate grows linearly from zero; at most a fifth of the run.
         average: measure and keep an average of the weights over about 1 / (1 - average) steps instead of
             those of the last one; 0.999 is usual, 0 does not average.
     """

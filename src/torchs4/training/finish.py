@@ -50,6 +50,7 @@ def finish(trainer: Trainer) -> dict[str, Any]:
         f"best_validation_{trainer.metric.name}": progress.best,
         "best_epoch": progress.best_epoch,
         "epochs": progress.epoch,
+        "stopped_early": trainer.has_stalled and progress.step < trainer.total_steps,
         "steps": progress.step,
         "training_examples": len(data.train),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -105,6 +106,11 @@ def report(summary: dict[str, Any], task: Task, folder: RunFolder, display: Disp
         figures = ", ".join(each.tell(summary[f"test_{each.name}"]) for each in task.metrics)
         validation = metric.show(summary[f"best_validation_{metric.name}"])
         measured = f"Test {figures} on {summary['test_examples']:,} examples, validation {validation}"
+    if summary["stopped_early"]:
+        display.say(
+            f"Ended after epoch {summary['epochs']}: validation had not improved since epoch "
+            f"{summary['best_epoch']} (--budget.early-stop)."
+        )
     files = ", ".join(path.name for path in (folder.curves, folder.kernels) if path.is_file())
     display.say(
         f"{measured} (best epoch {summary['best_epoch']}), {summary['parameters']:,} parameters, "

@@ -85,6 +85,7 @@ class Progress:
     waited: float = 0.0
     measurements: int = 0
     best: float | None = None
+    best_loss: float = math.inf
     best_epoch: int = 0
 
     def __post_init__(self) -> None:
@@ -173,11 +174,13 @@ class Trainer:
     @property
     def is_over(self) -> bool:
         """Whether nothing is left to do: the budget is spent, or validation has stopped improving."""
+        return self.progress.step >= self.total_steps or self.has_stalled
+
+    @property
+    def has_stalled(self) -> bool:
+        """Whether validation has not improved for as many epochs as the budget waits for."""
         progress, patience = self.progress, self.config.budget.early_stop
-        has_stalled = (
-            patience > 0 and progress.batch == 0 and progress.epoch - progress.best_epoch >= patience
-        )
-        return progress.step >= self.total_steps or has_stalled
+        return patience > 0 and progress.batch == 0 and progress.epoch - progress.best_epoch >= patience
 
     def run(self) -> None:
         """Train to the end of the budget."""
@@ -310,9 +313,12 @@ class Trainer:
         )
         progress.seconds += time.monotonic() - started
         value = score.metrics[self.metric.name]
-        is_best = self.metric.is_better(value, progress.best)
+        # A few examples often get the same accuracy: then the loss decides.
+        is_best = self.metric.is_better(value, progress.best) or (
+            value == progress.best and score.loss < progress.best_loss
+        )
         if is_best:
-            progress.best, progress.best_epoch = value, progress.epoch + 1
+            progress.best, progress.best_loss, progress.best_epoch = value, score.loss, progress.epoch + 1
         progress.measurements += 1
         means = progress.means()
         record = {

@@ -60,7 +60,7 @@ class RunFolder:
         ):
             raise ValueError(
                 f"{self.path} is there already. Choose another folder with --output, or continue that run: "
-                f"s4 train --resume {self.path}"
+                f"s4 train --resume {self.path}. In a program: output=… or resume=True."
             )
 
     def is_begun(self) -> bool:

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from torchs4.training.config import OptimizerOptions
 
 
+# A warm-up takes at most one part in so many of a run.
+_SHORTEST_AFTER_WARMUP = 5
+
+
 @dataclass
 class Schedule:
     """The factor by which every group's own learning rate is multiplied.
@@ -30,7 +34,8 @@ class Schedule:
     def factor(self, step: int) -> float:
         """For the step of that number, counted from 0."""
         options = self.options
-        warmup = options.warmup_steps
+        # A short run would otherwise end before its warm-up.
+        warmup = min(options.warmup_steps, self.total_steps // _SHORTEST_AFTER_WARMUP)
         if step < warmup:
             return (step + 1) / warmup
         match options.schedule:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accelerate import Accelerator
 
+from torchs4.configuration import differences, require_config
 from torchs4.data import GivenData, SequenceData, data_folder, fingerprint
 from torchs4.layers import S4BlockConfig, S4Config
 from torchs4.memory import keep_memory
@@ -61,8 +62,8 @@ def train(
     model: options of a new one (None takes usual ones), or a model to train further.
     data: `torchs4.data.from_arrays(x, y)`, or options of a dataset such as `torchs4.data.MNIST()`.
     output: folder for everything that the run leaves behind; by default a new one below runs/.
-    resume: continue the run in `output`, with the same arguments, where its last checkpoint was; with a
-        larger budget it trains longer, even if it was complete.
+    resume: continue the run in `output`, with the same arguments, where its last checkpoint was, or begin it
+        if there is none yet; with a larger budget it trains longer, even if it was complete.
     data_dir: where datasets lie; by default $TORCHS4_DATA, else the user's cache folder.
     checkpoint_seconds: how often to save between epochs.
     quiet: show nothing.
@@ -74,6 +75,15 @@ def train(
             f"model is a {type(model).__name__}; expected SequenceModelConfig(…), a SequenceModel or a "
             f"PairModel. A layer of your own goes into a SequenceModel: see docs/your-own-layer.md."
         )
+    if not isinstance(data, SequenceData) and not hasattr(data, "load"):
+        raise ValueError(
+            f"data is a {type(data).__name__}; expected torchs4.data.from_arrays(x, y), or options of a "
+            f"dataset such as torchs4.data.MNIST()."
+        )
+    if optim is not None:
+        require_config("optim", optim, OptimizerOptions)
+    if budget is not None:
+        require_config("budget", budget, BudgetOptions)
     config: TrainingConfig[Any] = TrainingConfig(
         data=GivenData(fingerprint(data)) if isinstance(data, SequenceData) else data,
         model=model.config if isinstance(model, SequenceModel | PairModel) else model or OWN_DATA_MODEL,
@@ -83,8 +93,13 @@ def train(
         precision=precision,
     )
     folder = RunFolder(output or free_folder(Path("runs"), "own"))
+    resume = resume and folder.is_begun()
     if resume:
-        _require_same(folder.config(), config, folder)
+        before = folder.config()
+        _require_same(before, config, folder)
+        summary = folder.summary()
+        if summary is not None and before.budget == config.budget:
+            return FinishedRun(folder.path, load_best(folder, Display(quiet=quiet)), summary)
     return run(
         folder,
         config,
@@ -182,10 +197,13 @@ def _extend(trainer: Trainer) -> None:
 
 def _require_same(before: TrainingConfig[Any], now: TrainingConfig[Any], folder: RunFolder) -> None:
     """A run continues with what it began with."""
-    for name in ("data", "model", "optim", "seed", "precision"):
-        then, new = getattr(before, name), getattr(now, name)
-        if then != new:
-            raise ValueError(
-                f"{folder.path} was begun with other arguments: {name} was {then}, now it is {new}. "
-                f"Continue it as it was begun, or choose another output."
-            )
+    changes = [
+        change
+        for name in ("data", "model", "optim", "seed", "precision")
+        for change in differences(name, getattr(before, name), getattr(now, name))
+    ]
+    if changes:
+        raise ValueError(
+            f"{folder.path} was begun with other arguments: {'; '.join(changes)}. "
+            f"Continue it as it was begun, or choose another output."
+        )

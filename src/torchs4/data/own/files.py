@@ -34,6 +34,9 @@ _READERS = {
 }
 
 
+_TABLES = (".csv", ".tsv", ".parquet")
+
+
 @dataclass(frozen=True)
 class SequenceFiles:
     """Options of your own files. Layouts of all formats are shown in docs/your-own-data.md.
@@ -115,8 +118,14 @@ class SequenceFiles:
         suffix = path.suffix.lower()
         if suffix not in _READERS:
             hint = " Arrays in .npy files are for torchs4.data.from_arrays." if suffix == ".npy" else ""
+            if suffix == ".txt":
+                hint = " To predict a text's next character: s4 train --data FILE --task next-token."
             raise ValueError(
                 f"{path} ends with {suffix!r}; there are readers for {', '.join(_READERS)} and folders of "
                 f"recordings.{hint}"
             )
-        return _READERS[suffix](path, layout)
+        given = _READERS[suffix](path, layout)
+        if progress is not None and suffix in _TABLES and not self.id:
+            # A table with a row for each position would otherwise be misread without a word.
+            progress(f"Reading each row of {path.name} as one sequence (id names them in a long table)", 1, 1)
+        return given

@@ -13,6 +13,7 @@ from torchs4.data.characters import (
     count_characters,
     encode_texts,
     frequent_characters,
+    token_names,
 )
 from torchs4.data.own.answers import Answers, TaskName, read_answers
 from torchs4.data.own.examples import Examples
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from torchs4.data.progress import Progress
-
-# What stands before the characters: see characters.py.
-_MARKS = ("padding", "unknown", "end of text")
 
 
 @dataclass(frozen=True)
@@ -205,7 +203,7 @@ def _encode(inputs: list[Any], train: NDArray[np.int64]) -> tuple[list[StoredSeq
     for texts in inputs:
         tokens, lengths = encode_texts(texts, table)
         stored.append(UnequalSequences(tokens, offsets_of(lengths)))
-    return stored, (*_MARKS, *map(chr, vocabulary.tolist()))
+    return stored, token_names(vocabulary)
 
 
 def _survey(

@@ -61,8 +61,9 @@ def _hold_out(
     quotas = _shares(sizes, held)
     if not quotas.any():
         raise ValueError(
-            f"{len(rows)} examples are too few to hold some out: every class keeps at least one to train "
-            f"on. Give more examples, or those to validate and test with yourself."
+            f"Of {len(rows)} examples in {np.count_nonzero(sizes)} classes none can be held out: every class "
+            f"keeps at least one to train on. Give more examples of each class, or those to validate and "
+            f"test with yourself; numbers to predict are no classes, give those as floating-point numbers."
         )
     # Each example's place within its group, in the drawn order.
     by_group = np.argsort(groups[order], kind="stable")
