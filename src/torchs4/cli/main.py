@@ -20,7 +20,7 @@ USAGE = """\
   s4 list                        the experiments, with published and measured results
   s4 train NAME                  train one of them; `s4 train NAME --help` shows every option
   s4 train --data FILE --task T  train on data of your own; `s4 train --data FILE --help` shows how
-  s4 train --resume RUN          continue a run that was interrupted or killed
+  s4 train --resume RUN          continue a run that was interrupted; with --budget.epochs N train it longer
   s4 evaluate RUN                measure a run's best model
   s4 compare RUN RUN …           a table and a picture of several runs
   s4 stream RUN FILE             predictions as samples come, from a file or a pipe
