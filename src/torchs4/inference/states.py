@@ -12,7 +12,7 @@ from torch import Tensor
 from torchs4.configuration import to_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torchs4.models import SequenceModel
 
@@ -40,7 +40,8 @@ def join_states(states: Sequence[Any]) -> Any:
     """One state for a batch of sequences, each of which had a state of its own."""
     if len(states) == 1:
         return states[0]
-    return _combined(torch.cat, states)
+    named = [dict(named_tensors(state)) for state in states]
+    return from_named(states[0], {name: torch.cat([one[name] for one in named]) for name in named[0]})
 
 
 def split_state(state: Any) -> list[Any]:
@@ -76,9 +77,3 @@ def fingerprint(model: SequenceModel) -> str:
 
 def _entries(state: Any) -> list[tuple[Any, Any]]:
     return list(state.items()) if isinstance(state, dict) else list(enumerate(state))
-
-
-def _combined(combine: Callable[[list[Tensor]], Tensor], states: Sequence[Any]) -> Any:
-    named = [dict(named_tensors(state)) for state in states]
-    tensors = {name: combine([one[name] for one in named]) for name in named[0]}
-    return from_named(states[0], tensors)
