@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numba
+from numba.core.compiler import Compiler
 
 from torchs4.ops.cpu.code_cache import keep_code
 
@@ -26,6 +27,28 @@ def compiled() -> Callable[[Callable[..., Any]], Any]:
 def compiled_entry() -> Callable[[Callable[..., Any]], Any]:
     """Compile a function that Python calls, at its first call."""
     return _compile_with({})
+
+
+class _Apart(Compiler):
+    """Compiles a function whose arrays do not overlap: what is written never changes what is read."""
+
+    def __init__(
+        self,
+        typing: Any,
+        target: Any,
+        library: Any,
+        arguments: Any,
+        returned: Any,
+        flags: Any,
+        variables: Any,
+    ) -> None:
+        flags.noalias = True
+        super().__init__(typing, target, library, arguments, returned, flags, variables)
+
+
+def compiled_worker() -> Callable[[Callable[..., Any]], Any]:
+    """Compile the part of one thread; its arrays must lie apart, where they are written."""
+    return _compile_with({**_INSIDE, "pipeline_class": _Apart})
 
 
 def _compile_with(more: dict[str, Any]) -> Callable[[Callable[..., Any]], Any]:

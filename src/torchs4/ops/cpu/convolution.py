@@ -28,7 +28,7 @@ from torchs4.ops.cpu.butterflies import (
 from torchs4.ops.cpu.compiling import compiled
 from torchs4.ops.cpu.paired_signals import load_pair, load_same, store_pair
 from torchs4.ops.cpu.sharing import shared
-from torchs4.ops.cpu.vectors import LANES
+from torchs4.ops.cpu.vectors import LANES, transpose_tile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -218,16 +218,42 @@ def _transform_kernel(re, im, size, radices, table, starts, both_ends):
 @compiled()
 def _load_kernel(re, im, kernel, backward, both_ends, skip, feature, size):
     length = kernel.shape[1]
+    lanes = min(LANES, kernel.shape[0] - feature)
     scale = re.dtype.type(1.0 / size)
     re[:] = 0.0
     im[:] = 0.0
-    for lane in range(min(LANES, kernel.shape[0] - feature)):
-        for t in range(length):
-            re[t * LANES + lane] = kernel[feature + lane, t] * scale
-        re[lane] += skip[feature + lane] * scale
+    by_eights = length // LANES * LANES if lanes == LANES else 0
+    for t in range(0, by_eights, LANES):
+        transpose_tile(re, kernel, t * LANES, LANES, feature * length + t, length)
+    for lane in range(lanes):
+        for t in range(by_eights, length):
+            re[t * LANES + lane] = kernel[feature + lane, t]
+        re[lane] += skip[feature + lane]
         if both_ends:
             for t in range(length - 1):
-                re[(size - 1 - t) * LANES + lane] = backward[feature + lane, t] * scale
+                re[(size - 1 - t) * LANES + lane] = backward[feature + lane, t]
+    for place in range(size * LANES):
+        re[place] *= scale
+
+
+@compiled()
+def _store_kernel_grad(kernel_grad, backward_grad, both_ends, re, feature, size):
+    """The adjoint of `_load_kernel`; the first sample's gradient is the skip's too."""
+    length = kernel_grad.shape[1]
+    lanes = min(LANES, kernel_grad.shape[0] - feature)
+    scale = re.dtype.type(1.0 / size)
+    for place in range(size * LANES):
+        re[place] *= scale
+    by_eights = length // LANES * LANES if lanes == LANES else 0
+    for t in range(0, by_eights, LANES):
+        transpose_tile(kernel_grad, re, feature * length + t, length, t * LANES, LANES)
+    for lane in range(lanes):
+        for t in range(by_eights, length):
+            kernel_grad[feature + lane, t] = re[t * LANES + lane]
+        if both_ends:
+            backward_grad[feature + lane, length - 1] = 0.0
+            for t in range(length - 1):
+                backward_grad[feature + lane, t] = re[(size - 1 - t) * LANES + lane]
 
 
 @shared
@@ -278,7 +304,7 @@ def _backward(
     starts,
     tasks,
 ):
-    B, length, H = u.shape
+    B, _, H = u.shape
     groups = (H + LANES - 1) // LANES
     block = size // radices[0]
     inner = _inner_size(radices, block)
@@ -330,14 +356,7 @@ def _backward(
                 _inner_inverse(sre, sim, radices, table, starts, sub, inner)
             _outer_inverse(sre, sim, radices, table, starts, first, block)
         _inverse_stage(sre, sim, table, 0, 0, size, radices[0])
-        share = sre.dtype.type(1.0 / size)
-        for lane in range(min(LANES, H - feature)):
-            for t in range(length):
-                kernel_grad[feature + lane, t] = sre[t * LANES + lane] * share
-            if both_ends:
-                backward_grad[feature + lane, length - 1] = 0.0
-                for t in range(length - 1):
-                    backward_grad[feature + lane, t] = sre[(size - 1 - t) * LANES + lane] * share
+        _store_kernel_grad(kernel_grad, backward_grad, both_ends, sre, feature, size)
 
 
 def long_convolution(

@@ -19,10 +19,11 @@ from numba import types
 from numba.core import cgutils
 from numba.core import config as numba_config
 from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
 from numba.np.ufunc.parallel import _launch_threads, threading_layer
 
 from torchs4.ops.cpu.code_cache import one_process_at_a_time
-from torchs4.ops.cpu.compiling import compiled, compiled_entry
+from torchs4.ops.cpu.compiling import compiled_entry, compiled_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +96,10 @@ def _emit_share(context: Any, module: Any, kind: Any, kinds: tuple[Any, ...]) ->
     first = builder.ptrtoint(builder.load(starts, typ=_BYTES), _WORD)
     packer = context.call_conv._get_arg_packer(kinds)
     result, error = (cgutils.alloca_once(builder, pointer.pointee) for pointer in worker_type.args[:2])
-    unpacked = cgutils.unpack_tuple(builder, arguments, len(kinds) - 1)
+    unpacked = [
+        _borrowed(context, builder, kind, value)
+        for kind, value in zip(kinds[1:], cgutils.unpack_tuple(builder, arguments), strict=True)
+    ]
     with cgutils.for_range(builder, builder.load(counts, typ=_WORD)) as loop:
         task = builder.add(first, loop.index)
         given_values = list(packer.as_arguments(builder, [task, *unpacked]))
@@ -104,6 +108,16 @@ def _emit_share(context: Any, module: Any, kind: Any, kinds: tuple[Any, ...]) ->
             builder.store(ir.Constant(_WORD, 1), cgutils.gep_inbounds(builder, data, 0, 1))
     builder.ret_void()
     return share
+
+
+def _borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """An array without its owner, who waits until the work is done: threads would fight over counting it."""
+    if not isinstance(kind, types.Array):
+        return value
+    array = make_array(kind)(context, builder, value)
+    for owner in ("meminfo", "parent"):
+        setattr(array, owner, cgutils.get_null_value(getattr(array, owner).type))
+    return array._getvalue()
 
 
 @compiled_entry()
@@ -115,7 +129,7 @@ class SharedWork:
     """A compiled function whose first argument is a task's number; called with how many tasks there are."""
 
     def __init__(self, function: Callable[..., None]) -> None:
-        self._worker = compiled()(function)
+        self._worker = compiled_worker()(function)
         self._addresses: dict[tuple[Any, ...], int] = {}
 
     def __call__(self, tasks: int, *arguments: Any) -> None:
