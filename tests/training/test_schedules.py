@@ -39,9 +39,10 @@ def test_every_kind_warms_up_linearly(kind: str) -> None:
     assert [chosen.factor(step) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
-def test_a_warm_up_longer_than_the_run_is_no_division_by_zero() -> None:
-    assert schedule("cosine", steps=4, warmup_steps=4).factor(3) == 1.0
-    assert schedule("cosine", steps=2, warmup_steps=4).factor(1) == 0.5
+def test_a_warm_up_takes_at_most_a_fifth_of_the_run() -> None:
+    short = schedule("cosine", steps=40, warmup_steps=500)
+    assert [short.factor(step) for step in (0, 3, 7)] == [1 / 8, 4 / 8, 1.0]
+    assert schedule("cosine", steps=4, warmup_steps=4).factor(0) == 1.0
 
 
 def test_steps_multiply_every_patience_epochs() -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from torchs4 import tables
 from torchs4.cli.consoles import console
-from torchs4.cli.main import INTERRUPTED
+from torchs4.cli.interrupts import INTERRUPTED
 from torchs4.cli.table import print_table
 from torchs4.recipes.queue import Failure, work_through
 from torchs4.recipes.runs import RecipeRun, runs_of, status, summaries_in

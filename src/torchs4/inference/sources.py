@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchs4.data.readers.packages import require_package
+from torchs4.data.own.readers.packages import require_package
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
