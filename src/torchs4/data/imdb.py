@@ -10,11 +10,11 @@ import numpy as np
 
 from torchs4.configuration import require_at_least
 from torchs4.data.characters import (
-    FIRST_CHARACTER,
     character_numbers,
     count_characters,
     encode_texts,
     frequent_characters,
+    token_names,
 )
 from torchs4.data.location import DatasetMissingError, advise_again
 from torchs4.data.prepared import prepared_arrays
@@ -83,8 +83,9 @@ class IMDB:
                 self.max_length,
             )
 
+        names = token_names(arrays["vocabulary"])
         return SequenceData(
-            input=InputDescription("tokens", FIRST_CHARACTER + len(arrays["vocabulary"]), self.max_length),
+            input=InputDescription("tokens", len(names), self.max_length, names=names),
             task=Classification(("negative", "positive")),
             train=split("train", train),
             validation=split("train", validation),

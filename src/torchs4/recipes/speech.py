@@ -29,11 +29,20 @@ def raw_modern() -> TrainingConfig[SpeechCommands]:
 
 def raw_cpu() -> TrainingConfig[SpeechCommands]:
     return TrainingConfig(
-        data=SpeechCommands(form="raw", version="0.01", split="official"),
-        model=network(layers=4, features=32, state_size=32, norm="batch"),
-        # Sequences this long make a small batch worth a step: many steps count for more than smooth ones.
-        optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=8, warmup_steps=100),
-        budget=BudgetOptions(epochs=15, evaluate_every=200),
+        data=SpeechCommands(form="raw", version="0.01", split="official", augment=True),
+        model=network(
+            # A frame of 16 samples is a thousandth of a second: what tells words apart takes longer.
+            stem=(4, 4),
+            layers=4,
+            features=64,
+            state_size=64,
+            norm="batch",
+            dropout=0.1,
+            tied_dropout=True,
+            bidirectional=True,
+        ),
+        optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=16, warmup_steps=300),
+        budget=BudgetOptions(epochs=40),
     )
 
 
@@ -59,7 +68,7 @@ def mfcc_modern() -> TrainingConfig[SpeechCommands]:
 
 def mfcc_cpu() -> TrainingConfig[SpeechCommands]:
     return TrainingConfig(
-        data=SpeechCommands(form="mfcc", version="0.01", split="official"),
+        data=SpeechCommands(form="mfcc", version="0.01", split="official", augment=True),
         model=network(
             layers=4,
             features=96,
@@ -76,7 +85,7 @@ def mfcc_cpu() -> TrainingConfig[SpeechCommands]:
 
 _SPLITS = (
     "`paper` and `modern` split v0.02 at random, as the paper does, so that one hears a speaker in training "
-    "and in test; `cpu` takes v0.01 and its speaker-disjoint lists."
+    "and in test; `cpu` takes v0.01 and its speaker-disjoint lists, and moves the training clips in time."
 )
 
 RECIPES = (
