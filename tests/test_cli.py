@@ -163,7 +163,7 @@ def own_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("file", "task", "options", "metric"),
     [
         ("signals.csv", "classification", ["--data.test-fraction", 0.2, "--model.layer", "lstm"], "accuracy"),
-        ("series.csv", "forecasting", ["--data.window", 24, "--data.horizon", 4], "MSE"),
+        ("series.csv", "forecasting", ["--data.window", 24, "--data.horizon", 4], "scaled MSE"),
         (
             "book.txt",
             "next-token",

@@ -67,7 +67,13 @@ def plot_layers(
     lies before the one that is read. Blue is positive, red negative.
     """
     columns = max(len(rows) for rows in kernels.values())
-    figure = _figure(1.5 * columns + 0.9, 1.5 * len(kernels) + 0.4)
+    figure = _figure(1.5 * columns + 0.9, 1.5 * len(kernels) + 0.7)
+    length = max(rows.shape[1] for rows in kernels.values())
+    figure.suptitle(
+        f"Kernels of some features: how much an input still counts, up to {length:,} positions later",
+        fontsize=9,
+        color=_INK,
+    )
     grid = figure.subplots(len(kernels), columns, squeeze=False)
     for axes_row, (title, rows) in zip(grid, kernels.items(), strict=True):
         axes_row[0].set_ylabel(title, fontsize=9, color=_INK)

@@ -364,7 +364,7 @@ class TestTokens:
             ["abba", "b", "aé"], ["p", "n", "p"], validation=(["ax", "bé"], ["p", "n"]), test=(["z"], ["n"])
         )
         names = data.input.names
-        assert names == ("padding", "unknown", "end of text", "a", "b", "é")
+        assert names == ("<padding>", "<unknown>", "<end of text>", "a", "b", "é")
         assert (data.input.kind, data.input.size, data.input.length) == ("tokens", 6, 5)
         batch = everything(data.train)
         assert batch.lengths is not None

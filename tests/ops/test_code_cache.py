@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import torchs4
+from torchs4.ops.cpu.code_cache import source_digest
 
 # One small operator: a few functions to compile.
 SCRIPT = """
@@ -118,3 +119,12 @@ def test_a_second_process_waits_for_the_first_instead_of_compiling_too(package):
     assert [process.returncode for process in both] == [0, 0]
     assert "_forward" in compiled
     assert len(compiled) == len(set(compiled))
+
+
+def test_code_of_another_folder_is_out_of_date_when_its_own_file_changes(tmp_path):
+    file = tmp_path / "pictures.py"
+    file.write_text("one")
+    before = source_digest.__wrapped__(str(file))
+    assert before == source_digest.__wrapped__(str(file))
+    file.write_text("other")
+    assert source_digest.__wrapped__(str(file)) != before

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from torchs4.ops.cpu.compiling import compiled
+from torchs4.ops.cpu.compiling import compiled, compiled_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -218,7 +218,7 @@ def _levels(brightness: float) -> UInt8[ndarray, " samples"]:
     return np.minimum(np.rint(255 * brightness * covered), 255).astype(np.uint8)
 
 
-@compiled()
+@compiled_entry()
 def _lay_out(random: Any, dashes: Any, length: Any, rules: Any) -> Any:
     """Fill in dashes: the long curves in turns, then distractors. Returns how many; 0 is failure."""
     weights = np.zeros(len(rules.dashes), dtype=np.int64)
@@ -369,7 +369,7 @@ def _ends_are_apart(dashes: Any, length: Any, limit: Any) -> Any:
     return True
 
 
-@compiled()
+@compiled_entry()
 def _draw_strokes(image: Any, strokes: Any, radius: Any, levels: Any) -> Any:
     """Draw dashes with flat ends, twice the radius thick; a stroke without length is a disc."""
     for stroke in strokes:

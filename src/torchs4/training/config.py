@@ -31,7 +31,8 @@ class OptimizerOptions:
             parameters.
         slow_output: whether the output matrices C count among the state-space parameters, with ssm_lr and
             without decay, as in the paper; the updated results train them like any other weight.
-        batch_size: examples per step, over all processes.
+        batch_size: examples per step, over all processes. Those that do not fill a last batch wait for
+            another epoch's order.
         similar_lengths: fill a batch with sequences of similar length, so that less is padded and steps are
             faster; the order of examples is a little less random.
         accumulate: parts into which a step's batch is cut to save memory; the gradient stays the same.

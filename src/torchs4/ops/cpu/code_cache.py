@@ -1,4 +1,4 @@
-"""Compiled code on disk: noticed when any file of this folder changes, and never a reason to stop.
+"""Compiled code on disk: out of date when its file or any of this folder changes, never a reason to stop.
 
 numba's own cache looks at the file of the function alone, although helpers from other files are compiled into
 it; it overlooks code that it may read but not write; and a full disk or a cut-off file ends in its errors.
@@ -30,10 +30,14 @@ _DAMAGE = (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexE
 
 
 @cache
-def source_digest() -> str:
-    """A digest of everything that is compiled here."""
+def source_digest(own_file: str = __file__) -> str:
+    """A digest of everything that a function of that file may be compiled from."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted({Path(own_file), *Path(__file__).parent.glob("*.py")}):
+        if not path.is_file():
+            # Typed in, or in an archive: its name alone tells it from others.
+            digest.update(str(path).encode() + b"\0")
+            continue
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -41,8 +45,10 @@ def source_digest() -> str:
 class _WholeFolder:
     """Mixed into numba's rules about where compiled code lies and when it is out of date."""
 
+    _py_file: str
+
     def get_source_stamp(self) -> str:
-        return source_digest()
+        return source_digest(self._py_file)
 
     def ensure_cache_path(self) -> None:
         try:
