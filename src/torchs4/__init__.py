@@ -72,7 +72,10 @@ _HOMES = {
     "keep_memory": "torchs4.memory",
     "parameter_groups": "torchs4.training.parameter_groups",
     "train": "torchs4.training.session",
-    **dict.fromkeys(("data", "inference", "interop", "ops", "tasks"), ""),
+    **dict.fromkeys(
+        ("data", "hippo", "inference", "interop", "layers", "memory", "models", "ops", "plots", "recipes"), ""
+    ),
+    **dict.fromkeys(("ssm", "tables", "tasks", "training"), ""),
     **dict.fromkeys(
         ("BlockStack", "PairModel", "PairModelConfig", "SequenceModel", "SequenceModelConfig", "load_model"),
         "torchs4.models",
@@ -81,7 +84,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in __all__ and name not in _HOMES:
         raise AttributeError(f"module 'torchs4' has no attribute {name!r}")
     home = _HOMES.get(name, "torchs4.layers")
     try:

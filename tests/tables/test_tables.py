@@ -94,7 +94,9 @@ def test_our_numbers_stand_in_a_row_with_what_they_were_measured_on() -> None:
 def test_data_are_told_with_their_options() -> None:
     results = {"sc10-raw.cpu": [summary(0.9)]}
     found = tables.our_rows(tables.find("speech"), look_up(results))["cpu"]["Raw"]
-    expected = "speech-commands (version 0.01, split official): 45,000 training, 10,000 test examples"
+    expected = (
+        "speech-commands (version 0.01, split official, augment True): 45,000 training, 10,000 test examples"
+    )
     assert found.data == expected
 
 
