@@ -142,13 +142,7 @@ def _is_whole(number: float) -> bool:
 def _fitted(history: Float[Tensor, "B n I"], length: int) -> Float[Tensor, "B length I"]:
     """The last samples, with silence before them where there are not enough."""
     missing = length - history.shape[1]
-    return (
-        F.pad(history, (0, 0, missing, 0))
-        if missing >= 0
-        else history[:, -length:]
-        if length
-        else history[:, :0]
-    )
+    return F.pad(history, (0, 0, missing, 0)) if missing >= 0 else history[:, -missing:]
 
 
 def _resampled(weight: Float[Tensor, "H I k"], rate: float) -> Float[Tensor, "H I n"]:
