@@ -27,6 +27,7 @@ from torchs4 import (
     SequenceModel,
     TransformerConfig,
 )
+from torchs4.layers.norms import ScalarLayerNorm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,6 +87,9 @@ def disturb_norms(module: nn.Module) -> None:
         if isinstance(norm, nn.BatchNorm1d | nn.LayerNorm):
             nn.init.uniform_(norm.weight, 0.5, 1.5)
             nn.init.normal_(norm.bias)
+        if isinstance(norm, ScalarLayerNorm):
+            nn.init.uniform_(norm.s, 0.5, 1.5)
+            nn.init.normal_(norm.m)
         if isinstance(norm, nn.BatchNorm1d):
             norm.running_mean.normal_()
             norm.running_var.uniform_(0.5, 2.0)
@@ -260,6 +264,7 @@ STACKS = [
     _stack("s4", S4_CONFIG),
     _stack("s4d-batch-pre", S4D_CONFIG, norm="batch"),
     _stack("lssl-batch-post", LSSL_CONFIG, norm="batch", pre_norm=False),
+    _stack("s4-scalar-post", S4_CONFIG, norm="scalar", pre_norm=False),
     _stack("lstm", LSTM_CONFIG),
     _stack("transformer", TRANSFORMER_CONFIG),
     _stack("s4d-bidirectional", replace(S4D_CONFIG, bidirectional=True)),

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from torchs4 import S4D, BlockStack, S4Block, ops
+from torchs4 import S4D, Backbone, S4Block, load_model, ops
+from torchs4.inference import Stream, export_onnx
 from torchs4.interop import from_authors
 
 # Largest errors, over the largest value where that exceeds 1.
@@ -282,7 +283,7 @@ def test_backbone_matches_the_documented_formulas(rng, name, kind, pre_norm):
     training = below("model.", network) | {"encoder.weight": np.ones(3), "decoder.0.bias": np.ones(3)}
     for state_dict in (network, training):
         module = from_authors(state_dict)
-        assert isinstance(module, BlockStack)
+        assert isinstance(module, Backbone)
         assert_close(module(torch.tensor(u)), x, FLOAT64)
 
 
@@ -304,6 +305,44 @@ def test_a_backbone_with_scalar_layer_norms_streams_and_ignores_padding(rng):
     y[:, :33].sum().backward()
     assert padded.grad.isfinite().all()
     assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("kind", ["batch", "scalar"])
+def test_an_imported_backbone_is_saved_streamed_and_exported_like_any_model(rng, kind, tmp_path):
+    network = below("norm.", random_norm(rng, kind=kind))
+    for index in range(2):
+        network |= below(f"layers.{index}.layer.", random_block(rng))
+        network |= below(f"layers.{index}.norm.", random_norm(rng, kind=kind))
+    module = from_authors(to_float32(network))
+    module.save_pretrained(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    assert isinstance(again, Backbone)
+    x = torch.tensor(rng.normal(size=(100, 4)), dtype=torch.float32)
+    with torch.no_grad():
+        whole = module(x[None])[0]
+        assert torch.equal(again(x[None])[0], whole)
+    stream = Stream(again)
+    pushed = torch.cat([stream.push(x[:1]), stream.push(x[1:50])])
+    stream.save(tmp_path / "state")
+    pushed = torch.cat([pushed, Stream.load(tmp_path / "state", module).push(x[50:])])
+    assert_close(pushed, whole, VIEWS)
+
+    folder = export_onnx(again, tmp_path / "exported", chunk=20)
+    session = pytest.importorskip("onnxruntime").InferenceSession(folder / "chunk.onnx")
+    state = {f"state.blocks.{index}": np.zeros((1, 4, 6), np.float32) for index in range(2)}
+    predictions = []
+    for piece in x.split(20):
+        prediction, *new = session.run(None, {"samples": piece[None].numpy(), **state})
+        state = dict(zip(state, new, strict=True))
+        predictions.append(prediction[0])
+    assert_close(torch.tensor(np.concatenate(predictions)), whole, VIEWS)
+
+
+def test_a_backbone_gives_what_it_takes():
+    with pytest.raises(ValueError, match="must be the same"):
+        Backbone(input_features=3, output_size=4, features=4, pooling="none")
+    with pytest.raises(ValueError, match="no encoder"):
+        Backbone(input_features=4, output_size=4, features=4, pooling="none", stem=(2,))
 
 
 def test_numbers_of_a_scalar_layer_norm_may_have_no_axis(rng):
@@ -420,5 +459,5 @@ def test_unequal_layers_are_refused(rng):
     for index, copies in enumerate((4, 1)):
         network |= below(f"layers.{index}.layer.", random_block(rng, copies=copies))
         network |= below(f"layers.{index}.norm.", random_norm(rng, kind="layer"))
-    with pytest.raises(ValueError, match=r"Layer 1 has 4 features .* a BlockStack has equal blocks"):
+    with pytest.raises(ValueError, match=r"Layer 1 has 4 features .* a backbone has equal blocks"):
         from_authors(network)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from torchs4.memory import keep_memory
     from torchs4.models import (
+        Backbone,
         BlockStack,
         PairModel,
         PairModelConfig,
@@ -40,6 +41,7 @@ __all__ = [
     "LSTM",
     "S4",
     "S4D",
+    "Backbone",
     "BlockStack",
     "LSSLConfig",
     "LSTMConfig",
@@ -77,9 +79,10 @@ _HOMES = {
     ),
     **dict.fromkeys(("ssm", "tables", "tasks", "training"), ""),
     **dict.fromkeys(
-        ("BlockStack", "PairModel", "PairModelConfig", "SequenceModel", "SequenceModelConfig", "load_model"),
+        ("Backbone", "BlockStack", "PairModel", "PairModelConfig", "SequenceModel", "SequenceModelConfig"),
         "torchs4.models",
     ),
+    "load_model": "torchs4.models",
 }
 
 

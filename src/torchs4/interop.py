@@ -16,13 +16,12 @@ from torch import Tensor, nn
 from torchs4 import ops
 from torchs4.configuration import require_choice
 from torchs4.layers import S4Block, S4BlockConfig, S4Config, S4DConfig
-from torchs4.layers.norms import SequenceNorm
-from torchs4.models import BlockStack
+from torchs4.models import Backbone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from jaxtyping import Bool, Float
+    from jaxtyping import Float
 
     Module = TypeVar("Module", bound=nn.Module)
 
@@ -35,7 +34,7 @@ _VERSION_3_NAMES = {"inv_w_real": "A_real", "log_w_real": "A_real", "w_imag": "A
 
 def from_authors(
     state_dict: Mapping[str, Any], *, dt_transform: StepSizeTransform = "exp"
-) -> S4Block | BlockStack:
+) -> S4Block | Backbone:
     """The block or backbone of S4 or S4D layers whose weights these are, on the CPU, in evaluation mode.
 
     state_dict: tensors or arrays by name. Names may start with `model.`, as in training checkpoints (whose
@@ -44,7 +43,7 @@ def from_authors(
     dt_transform: how that code made a positive step size: "exp" in its standalone file, "softplus" in its
     training configurations. The weights do not tell; a wrong choice gives wrong outputs and no error.
 
-    A backbone with that code's channels-first layer norm gets `ScalarLayerNorm`s in place of its norms.
+    A backbone is a model like any other: it can be saved, streamed and exported.
 
     Other things that weights do not tell are taken to be that code's defaults: GELU, a plain residual and,
     for S4D, zero-order hold. Unlike there, kernels are never cut: outputs beyond the length that the layer
@@ -52,7 +51,7 @@ def from_authors(
     """
     require_choice("dt_transform", dt_transform, get_args(StepSizeTransform))
     checkpoint = _Checkpoint(state_dict)
-    module: S4Block | BlockStack
+    module: S4Block | Backbone
     if checkpoint.any_below("layers."):
         module = _read_backbone(checkpoint, dt_transform)
     elif checkpoint.any_below("layer.kernel."):
@@ -66,27 +65,6 @@ def from_authors(
         )
     checkpoint.require_all_read()
     return module
-
-
-class ScalarLayerNorm(SequenceNorm):
-    """The authors' layer norm in channels-first form: (s / σ)·(x - mean + m), over the features.
-
-    s and m are one number each, and unlike in PyTorch's nothing is added to the variance σ².
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.m = nn.Parameter(torch.zeros(1))
-        self.s = nn.Parameter(torch.ones(1))
-
-    def forward(
-        self, x: Float[Tensor, "B *L H"], mask: Bool[Tensor, "B L"] | None = None
-    ) -> Float[Tensor, "B *L H"]:
-        deviation, mean = torch.std_mean(x, dim=-1, correction=0, keepdim=True)
-        if mask is not None:
-            # Padding is zero, and so is its deviation.
-            deviation = deviation.where(mask[..., None], 1)
-        return self.s / deviation * (x - mean + self.m)
 
 
 class _Checkpoint:
@@ -166,7 +144,7 @@ def _as_tensor(key: str, value: Any) -> Tensor:
         ) from error
 
 
-def _read_backbone(checkpoint: _Checkpoint, dt_transform: StepSizeTransform) -> BlockStack:
+def _read_backbone(checkpoint: _Checkpoint, dt_transform: StepSizeTransform) -> Backbone:
     # Post-norm backbones have no final norm: their last block has normalised already.
     pre_norm = checkpoint.any_below("norm.")
     norm = _norm_kind(checkpoint)
@@ -182,23 +160,21 @@ def _read_backbone(checkpoint: _Checkpoint, dt_transform: StepSizeTransform) -> 
         if kind != kinds[0]:
             raise ValueError(
                 f"Layer {index} has {kind[0]} features and {kind[1]}, but layer 0 has {kinds[0][0]} and "
-                f"{kinds[0][1]}; a BlockStack has equal blocks. Import every layer as a block of its own: "
+                f"{kinds[0][1]}; a backbone has equal blocks. Import every layer as a block of its own: "
                 f"the weights below layers.{index}.layer. without that prefix."
             )
     features, layer = kinds[0]
     if pre_norm:
         weights |= _read_norm(checkpoint, "norm.", norm, features)
-    if norm != "scalar":
-        return _filled(
-            BlockStack(features, num_layers, S4BlockConfig(layer=layer, norm=norm, pre_norm=pre_norm)),
-            weights,
-        )
-    stack = BlockStack(features, num_layers, S4BlockConfig(layer=layer, norm="none", pre_norm=pre_norm))
-    for module in stack.blocks:
-        module.norm = ScalarLayerNorm()
-    if pre_norm:
-        stack.norm = ScalarLayerNorm()
-    return _filled(stack, weights)
+    backbone = Backbone(
+        input_features=features,
+        output_size=features,
+        features=features,
+        num_layers=num_layers,
+        block=S4BlockConfig(layer=layer, norm=norm, pre_norm=pre_norm),
+        pooling="none",
+    )
+    return _filled(backbone, {f"stack.{name}": value for name, value in weights.items()})
 
 
 def _norm_kind(checkpoint: _Checkpoint) -> Literal["batch", "layer", "scalar"]:

@@ -32,6 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
         )
     },
     "s4-rank-2": {"block": S4BlockConfig(layer=S4Config(state_size=8, start="legt"), activation="relu")},
+    "s4-scalar-norm": {"block": S4BlockConfig(layer=S4Config(state_size=8), norm="scalar")},
     "lssl": {"block": S4BlockConfig(layer=LSSLConfig(state_size=8))},
     "lstm": {"block": S4BlockConfig(layer=LSTMConfig())},
     "transformer": {"block": S4BlockConfig(layer=TransformerConfig(heads=2))},

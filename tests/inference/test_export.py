@@ -145,6 +145,33 @@ def test_a_description_names_classes_and_inputs(tmp_path: Path) -> None:
     assert (description["sample_rate"], description["chunk"], description["rate"]) == (8000.0, 64, 2.0)
 
 
+@pytest.mark.parametrize("case", ["s4", "tokens", "stem-none"])
+def test_mixing_in_whole_numbers_predicts_nearly_the_same(case: str, tmp_path: Path) -> None:
+    model = build(case, features=16)
+    folder = export_onnx(model, tmp_path / "out", chunk=12, mixing="int8")
+    runner = Runner(folder, "chunk", 1)
+    assert runner.description["mixing"] == "int8"
+    operators = [node.op_type for node in onnx.load(folder / "chunk.onnx").graph.node]
+    assert operators.count("MatMulInteger") == len(model.stack.blocks)
+    x = samples(model, 1, 60)
+    expected = Stream(model, batch_size=1).push(x)
+    predictions = [runner.push(piece) for piece in x.split(12, dim=1)]
+    predicted = torch.cat(predictions, dim=1) if model.config.pooling == "none" else predictions[-1]
+    error = (predicted - expected).abs().max() / expected.abs().max()
+    assert 1e-6 < error < runner.description["example"]["tolerance"]
+
+
+def test_whole_numbers_that_would_change_predictions_are_refused(tmp_path: Path) -> None:
+    model = build(features=16)
+    with torch.no_grad():
+        for block in model.stack.blocks:
+            # One large weight in each row leaves no digits to the others.
+            block.mixing.weight[:, 0] = 1e4
+    with pytest.raises(ValueError, match=r"differs by .*mixing='float32'"):
+        export_onnx(model, tmp_path / "out", mixing="int8")
+    assert not (tmp_path / "out").exists()
+
+
 def _changed(change: Any) -> SequenceModel:
     model = build()
     change(model)
@@ -174,6 +201,7 @@ REFUSED = {
     ),
     "stem": (lambda: build("stem"), {"chunk": 64}, "multiple of 6, such as 66"),
     "empty": (build, {"chunk": 0}, "chunk"),
+    "numbers": (build, {"mixing": "int4"}, "mixing is 'int4'"),
 }
 
 

@@ -22,6 +22,7 @@ class ExportArguments:
         to: which form.
         chunk: samples that the graph for chunks takes at a time.
         rate: step size of the samples relative to training: 2 when only every second one will come.
+        mixing: numbers in which features are mixed; int8 is refused where it would change predictions.
     """
 
     run: tyro.conf.Positional[Path]
@@ -29,12 +30,14 @@ class ExportArguments:
     to: Literal["onnx"] = "onnx"
     chunk: int = 64
     rate: float = 1.0
+    mixing: Literal["float32", "int8"] = "float32"
 
 
 def export(arguments: list[str]) -> int:
     """Export."""
     chosen = tyro.cli(ExportArguments, prog="s4 export", args=arguments)
-    folder = export_onnx(best_model(RunFolder(chosen.run)), chosen.output, chosen.chunk, chosen.rate)
+    model = best_model(RunFolder(chosen.run))
+    folder = export_onnx(model, chosen.output, chosen.chunk, chosen.rate, chosen.mixing)
     for path in sorted(folder.glob("[!.]*")):
         console.print(f"{path}  {path.stat().st_size / 1e6:.2f} MB", markup=False, soft_wrap=True)
     return 0

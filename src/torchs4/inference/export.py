@@ -9,19 +9,21 @@ import copy
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchs4.configuration import require_whole
+from torchs4.configuration import require_choice, require_whole
 from torchs4.inference.onnx_graph import Graph
-from torchs4.inference.onnx_layers import add_block, add_linear, add_norm, require_exportable
+from torchs4.inference.onnx_layers import add_block, add_int8_linear, add_linear, add_norm, require_exportable
+from torchs4.inference.onnx_package import import_onnxruntime
 from torchs4.inference.samples import require_streaming
 from torchs4.inference.stream import Stream
 from torchs4.layers.hooks import are_untouched
 from torchs4.layers.inputs import require_rate
+from torchs4.models import Backbone
 
 if TYPE_CHECKING:
     from torchs4.models import SequenceModel
@@ -32,6 +34,11 @@ FORMAT = 1
 STEP_FILE, CHUNK_FILE, DESCRIPTION_FILE = "step.onnx", "chunk.onnx", "model.json"
 # How far single precision may differ from PyTorch's, relative to the largest number of a prediction.
 TOLERANCE = 1e-4
+# How far products in whole numbers may: what differs more is refused.
+INT8_TOLERANCE = 0.05
+
+Mixing = Literal["float32", "int8"]
+_MIXINGS = {"float32": add_linear, "int8": add_int8_linear}
 
 _FLOAT, _DOUBLE, _WHOLE = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _NO_STEP = "Behind a stem a frame is due only now and then: push whole chunks."
@@ -45,13 +52,19 @@ class _StateInput(NamedTuple):
     shape: tuple[int, ...]
 
 
-def export_onnx(model: SequenceModel, path: str | Path, chunk: int = 64, rate: float = 1.0) -> Path:
+def export_onnx(
+    model: SequenceModel, path: str | Path, chunk: int = 64, rate: float = 1.0, mixing: Mixing = "float32"
+) -> Path:
     """Write step.onnx for one position, chunk.onnx for `chunk` of them, and model.json, which explains them.
 
     Both take "samples" and the parts of the state, for any number of sequences at once, and give "prediction"
     and the next state in the same order. States start as zeros. Units are the data's: scaling is inside.
     rate: step size of the samples relative to training.
+    mixing: "int8" mixes features in whole numbers of eight bits. What is exported is tried on an example and
+        refused if it predicts something else than PyTorch; sequences of a batch share a scale, so they depend
+        on one another by as much as they are rounded.
     """
+    require_choice("mixing", mixing, _MIXINGS)
     require_streaming(model)
     require_whole("chunk", chunk, 1)
     require_rate(rate)
@@ -65,10 +78,12 @@ def export_onnx(model: SequenceModel, path: str | Path, chunk: int = 64, rate: f
     # Constants are computed in double precision and rounded once.
     exact = copy.deepcopy(model).cpu().double()
     with torch.no_grad():
-        files = {CHUNK_FILE: _written(exact, chunk, rate)}
+        files = {CHUNK_FILE: _written(exact, chunk, rate, mixing)}
         if stem is None:
-            files[STEP_FILE] = _written(exact, None, rate)
-    description = _described(model, exact, chunk, rate)
+            files[STEP_FILE] = _written(exact, None, rate, mixing)
+    description = _described(model, exact, chunk, rate, mixing)
+    if mixing == "int8":
+        _require_faithful(files[CHUNK_FILE], description)
     files[DESCRIPTION_FILE] = (json.dumps(description, indent=1) + "\n").encode()
     return _write(Path(path), files)
 
@@ -78,7 +93,7 @@ def _require_exportable(model: SequenceModel) -> None:
         raise ValueError("The model has hooks, which a graph would leave out. Remove them before exporting.")
     for number, block in enumerate(model.stack.blocks):
         require_exportable(number, block)
-    if type(model.head) is not nn.Linear:
+    if type(model.head) is not (nn.Identity if isinstance(model, Backbone) else nn.Linear):
         raise ValueError(
             f"The head is a {type(model.head).__name__} instead of a Linear: it cannot be exported."
         )
@@ -102,7 +117,7 @@ def _state_inputs(model: SequenceModel, rate: float) -> list[_StateInput]:
     return parts
 
 
-def _written(model: SequenceModel, length: int | None, rate: float) -> bytes:
+def _written(model: SequenceModel, length: int | None, rate: float, mixing: Mixing) -> bytes:
     """The graph of a chunk of that length, or of one step."""
     config, graph = model.config, Graph()
     positions = () if length is None else (length,)
@@ -120,9 +135,10 @@ def _written(model: SequenceModel, length: int | None, rate: float) -> bytes:
         frames, rate = length // model.stem.at_rate(rate).stride, model.stem.at_rate(rate).rate
     for number, block in enumerate(model.stack.blocks):
         name = f"blocks.{number}"
-        x, state[name] = add_block(graph, cast("Any", block), x, state[name], frames, rate)
+        x, state[name] = add_block(graph, cast("Any", block), x, state[name], frames, rate, _MIXINGS[mixing])
     x = _add_pooling(graph, config.pooling, add_norm(graph, model.stack.norm, x), state, frames)
-    x = add_linear(graph, model.head, x)
+    if isinstance(model.head, nn.Linear):
+        x = add_linear(graph, model.head, x)
     if model.output_scaling is not None:
         x = graph.node("Mul", x, graph.constant(model.output_scaling.scale))
         x = graph.node("Add", x, graph.constant(model.output_scaling.shift))
@@ -187,7 +203,9 @@ def _add_pooling(graph: Graph, kind: str, x: str, state: dict[str, str], frames:
     return graph.cast(mean, _FLOAT)
 
 
-def _described(model: SequenceModel, exact: SequenceModel, chunk: int, rate: float) -> dict[str, Any]:
+def _described(
+    model: SequenceModel, exact: SequenceModel, chunk: int, rate: float, mixing: Mixing
+) -> dict[str, Any]:
     """What somebody without PyTorch has to know, with an example to check against."""
     config = model.config
     samples = _example(exact, chunk)
@@ -207,6 +225,7 @@ def _described(model: SequenceModel, exact: SequenceModel, chunk: int, rate: flo
         "input_names": list(config.input_names),
         "sample_rate": None if config.sample_rate is None else config.sample_rate / rate,
         "rate": rate,
+        "mixing": mixing,
         "state": [
             {"name": f"state.{part.name}", "shape": ["batch", *part.shape], "dtype": part.dtype.name}
             for part in _state_inputs(model, rate)
@@ -215,7 +234,7 @@ def _described(model: SequenceModel, exact: SequenceModel, chunk: int, rate: flo
             "samples": samples.tolist(),
             "step_prediction": first.tolist() if model.stem is None else None,
             "chunk_prediction": whole.tolist(),
-            "tolerance": TOLERANCE,
+            "tolerance": TOLERANCE if mixing == "float32" else INT8_TOLERANCE,
         },
     }
 
@@ -228,6 +247,23 @@ def _example(model: SequenceModel, length: int) -> Tensor:
     x = x.double() if model.input_scaling is None else model.input_scaling.to_data(x.double())
     # As single precision holds them: the graphs read no more.
     return x.float().double()
+
+
+def _require_faithful(chunk_graph: bytes, description: dict[str, Any]) -> None:
+    """The exported chunk has to predict what PyTorch predicts for the example."""
+    runtime = import_onnxruntime()
+    samples = np.array(
+        description["example"]["samples"], _FLOAT if description["reads"] == "values" else _WHOLE
+    )
+    start = {part["name"]: np.zeros([1, *part["shape"][1:]], part["dtype"]) for part in description["state"]}
+    predicted = runtime.InferenceSession(chunk_graph).run(["prediction"], {"samples": samples[None], **start})
+    expected = np.array(description["example"]["chunk_prediction"])
+    error = float(np.abs(predicted[0][0] - expected).max() / np.abs(expected).max())
+    if not error <= INT8_TOLERANCE:
+        raise ValueError(
+            f"With mixing='int8' the example's prediction differs by {error:.1%} of its size; "
+            f"{INT8_TOLERANCE:.0%} are allowed. Export this model with mixing='float32'."
+        )
 
 
 def _write(folder: Path, files: dict[str, bytes]) -> Path:

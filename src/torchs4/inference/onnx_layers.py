@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torchs4.layers.block import S4Block
 from torchs4.layers.lssl import LSSL
 from torchs4.layers.modal_layer import ModalLayer
-from torchs4.layers.norms import SequenceBatchNorm, SequenceLayerNorm, SequenceNorm
+from torchs4.layers.norms import ScalarLayerNorm, SequenceBatchNorm, SequenceLayerNorm, SequenceNorm
 from torchs4.layers.s4 import S4
 from torchs4.layers.s4d import S4D
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jaxtyping import Float
 
     from torchs4.inference.onnx_graph import Graph
@@ -44,9 +47,19 @@ def require_exportable(number: int, block: nn.Module) -> None:
 
 
 def add_block(
-    graph: Graph, block: S4Block, x: str, state: str, length: int | None, rate: float
+    graph: Graph,
+    block: S4Block,
+    x: str,
+    state: str,
+    length: int | None,
+    rate: float,
+    mix: Callable[[Graph, nn.Linear, str], str],
 ) -> tuple[str, str]:
-    """A block's output and next state; length is that of the chunk, None for one step."""
+    """A block's output and next state.
+
+    length: that of the chunk, None for one step.
+    mix: adds the product that mixes the features, `add_linear` or `add_int8_linear`.
+    """
     config = block.config
     y = add_norm(graph, block.norm, x) if config.pre_norm else x
     layer: SSMLayer = block.layer
@@ -58,7 +71,7 @@ def add_block(
         axis = graph.constant([1])
         y, state = _add_chunk(graph, layer, graph.node("Unsqueeze", y, axis), state, 1, rate)
         y = graph.node("Squeeze", y, axis)
-    y = add_linear(graph, block.mixing, _add_activation(graph, config.activation, y))
+    y = mix(graph, block.mixing, _add_activation(graph, config.activation, y))
     if config.mixing == "glu":
         values, gates = graph.nodes("Split", y, outputs=2, axis=-1, num_outputs=2)
         y = graph.node("Mul", values, graph.node("Sigmoid", gates))
@@ -70,6 +83,17 @@ def add_block(
 def add_linear(graph: Graph, linear: nn.Linear, x: str) -> str:
     """A linear map, x Wᵀ + b."""
     y = graph.node("MatMul", x, graph.constant(linear.weight.T))
+    return y if linear.bias is None else graph.node("Add", y, graph.constant(linear.bias))
+
+
+def add_int8_linear(graph: Graph, linear: nn.Linear, x: str) -> str:
+    """A linear map in whole numbers of eight bits: a scale for each row of W, one for all of x at a time."""
+    scale = (linear.weight.abs().amax(dim=1) / 127).clamp(min=torch.finfo(torch.float32).tiny)
+    whole = (linear.weight / scale[:, None]).round().T
+    narrow, x_scale, zero = graph.nodes("DynamicQuantizeLinear", x, outputs=3)
+    weights = graph.constant(whole, np.dtype(np.int8))
+    y = graph.cast(graph.node("MatMulInteger", narrow, weights, zero), np.dtype(np.float32))
+    y = graph.node("Mul", y, graph.node("Mul", x_scale, graph.constant(scale)))
     return y if linear.bias is None else graph.node("Add", y, graph.constant(linear.bias))
 
 
@@ -86,6 +110,12 @@ def add_norm(graph: Graph, norm: nn.Module, x: str) -> str:
             factor = batch.weight / (variance + batch.eps).sqrt()
             scaled = graph.node("Mul", x, graph.constant(factor))
             return graph.node("Add", scaled, graph.constant(batch.bias - mean * factor))
+    if type(norm) is ScalarLayerNorm:
+        axis = graph.constant([-1])
+        centred = graph.node("Sub", x, graph.node("ReduceMean", x, axis))
+        square = graph.node("ReduceMean", graph.node("Mul", centred, centred), axis)
+        gain = graph.node("Div", graph.constant(norm.s), graph.node("Sqrt", square))
+        return graph.node("Mul", gain, graph.node("Add", centred, graph.constant(norm.m)))
     raise ValueError(f"A norm is a {type(norm).__name__}, which has no ONNX form here.")
 
 
@@ -150,7 +180,7 @@ def _add_chunk(
 
 
 def _chunk_matrix(layer: SSMLayer, length: int, rate: float) -> Float[Tensor, "H T+N M*T+N"]:
-    operators = layer._chunk_operators(length, rate)
+    operators = layer.chunk_operators(length, rate)
     lag = torch.arange(length)
     lag = lag[None, :] - lag[:, None]
     response = operators.response.clone()

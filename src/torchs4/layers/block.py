@@ -43,7 +43,7 @@ class S4BlockConfig:
     """Options of a block.
 
     layer: what is inside, by its configuration (S4Config, LSTMConfig …) or, among options, by its name.
-    norm: "layer", "batch" or "none".
+    norm: "layer", "batch", "scalar" (a layer norm with only two weights, as in some imported ones) or "none".
     activation: "gelu", "relu", "silu" or "none".
     dropout: share of values that training drops.
     residual: add the block's input to its output.

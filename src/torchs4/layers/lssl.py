@@ -96,6 +96,6 @@ class LSSL(SSMLayer):
     def _advance(self, system: ssm.DiscreteSSM, C: Tensor, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         return ops.dense_step(*system, C, self.D, u, state)
 
-    def _chunk_operators(self, block: int, rate: float) -> ops.ChunkOperators:
+    def chunk_operators(self, block: int, rate: float) -> ops.ChunkOperators:
         system, C = self._discrete(rate)
         return ops.dense_chunk_operators(*system, C, block)

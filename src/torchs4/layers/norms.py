@@ -14,7 +14,7 @@ from torchs4.layers.hooks import is_plain
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-NormKind = Literal["layer", "batch", "none"]
+NormKind = Literal["layer", "batch", "scalar", "none"]
 NORM_KINDS: tuple[str, ...] = get_args(NormKind)
 
 
@@ -90,6 +90,25 @@ class SequenceBatchNorm(SequenceNorm):
         return y
 
 
+class ScalarLayerNorm(SequenceNorm):
+    """(s / σ)·(x - mean + m) over the features of each position, with s and m one number each.
+
+    What the authors' code has where features come first. Unlike in LayerNorm, nothing is added to σ².
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.m = nn.Parameter(torch.zeros(1))
+        self.s = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        deviation, mean = torch.std_mean(x, dim=-1, correction=0, keepdim=True)
+        if mask is not None:
+            # Padding is zero, and so is its deviation.
+            deviation = deviation.where(mask[..., None], 1)
+        return self.s / deviation * (x - mean + self.m)
+
+
 def normalise(
     norm: nn.Module, x: Float[Tensor, "B *L H"], mask: Bool[Tensor, "B L"] | None = None
 ) -> Float[Tensor, "B *L H"]:
@@ -105,5 +124,7 @@ def build_norm(kind: NormKind, features: int) -> SequenceNorm:
             return SequenceLayerNorm(features)
         case "batch":
             return SequenceBatchNorm(features)
+        case "scalar":
+            return ScalarLayerNorm()
         case "none":
             return SequenceNorm()

@@ -90,7 +90,7 @@ class S4(ModalLayer):
         A, P, B, dt = self._continuous(rate)
         return ops.dplr_kernel(A, P, P, B, self.C, dt, length)
 
-    def _chunk_operators(self, block: int, rate: float) -> ops.ChunkOperators:
+    def chunk_operators(self, block: int, rate: float) -> ops.ChunkOperators:
         A, P, B, dt = self._continuous(rate)
         return ops.dplr_chunk_operators(A, P, P, B, self.C, dt, block)
 

@@ -75,7 +75,7 @@ class S4D(ModalLayer):
         A, B, dt = self._state_matrix(), self._input_matrix(), self._step_sizes(rate)
         return ops.diagonal_kernel(A, B, self.C, dt, length, self.config.discretization)
 
-    def _chunk_operators(self, block: int, rate: float) -> ops.ChunkOperators:
+    def chunk_operators(self, block: int, rate: float) -> ops.ChunkOperators:
         A, B, dt = self._state_matrix(), self._input_matrix(), self._step_sizes(rate)
         return ops.diagonal_chunk_operators(A, B, self.C, dt, block, self.config.discretization)
 

@@ -149,7 +149,8 @@ class SSMLayer(nn.Module, ABC):
         """One step, skip included."""
 
     @abstractmethod
-    def _chunk_operators(self, block: int, rate: float) -> ops.ChunkOperators: ...
+    def chunk_operators(self, block: int, rate: float) -> ops.ChunkOperators:
+        """What a block of so many samples does to outputs and state, computed anew."""
 
     def kernel(self, length: int, rate: float = 1.0) -> Float[Tensor, "M H L"]:
         """The convolution kernels, one per output channel and feature; backward ones come last."""
@@ -244,7 +245,7 @@ class SSMLayer(nn.Module, ABC):
         self, slot: str, block: int, u: Tensor, state: Tensor, rate: float
     ) -> tuple[Float[Tensor, "B L M H"], Float[Tensor, "B H N"]]:
         operators = self._cache.get(
-            slot, (block, rate), self.system_weights(), lambda: self._chunk_operators(block, rate)
+            slot, (block, rate), self.system_weights(), lambda: self.chunk_operators(block, rate)
         )
         return ops.chunk_pass(operators, self.D, u, state)
 

@@ -1,5 +1,6 @@
 """Whole networks."""
 
+from torchs4.models.backbone import Backbone
 from torchs4.models.building import build_model
 from torchs4.models.bundled import bundled_names
 from torchs4.models.loading import load_model
@@ -8,6 +9,7 @@ from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig
 from torchs4.models.stack import BlockStack
 
 __all__ = [
+    "Backbone",
     "BlockStack",
     "PairModel",
     "PairModelConfig",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from torchs4.models.backbone import Backbone
 from torchs4.models.bundled import model_folder
 from torchs4.models.pair_model import PairModel
 from torchs4.models.pretrained import CONFIG_FILE
@@ -13,7 +14,7 @@ from torchs4.models.sequence_model import SequenceModel
 if TYPE_CHECKING:
     from pathlib import Path
 
-_KINDS = {cls.__name__: cls for cls in (SequenceModel, PairModel)}
+_KINDS = {cls.__name__: cls for cls in (SequenceModel, Backbone, PairModel)}
 
 
 def load_model(directory: str | Path) -> SequenceModel | PairModel:

@@ -147,7 +147,7 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
             self.stem = Stem(columns, features, config.stem)
         self.stack = BlockStack(features, config.num_layers, config.block)
         self.pooling = build_pooling(config.pooling)
-        self.head = nn.Linear(features, config.output_size)
+        self.head: nn.Module = nn.Linear(features, config.output_size)
         self.input_scaling = None if config.input_scaling is None else ColumnScaling(config.input_scaling)
         self.output_scaling = None if config.output_scaling is None else ColumnScaling(config.output_scaling)
 
