@@ -1,0 +1,64 @@
+"""How long the first training step takes where nothing is compiled yet, and in a second process.
+
+python benchmarks/first_step.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from harness import THREADS, record, show
+
+# The quickstart's model and a batch of its digits. PyTorch imports its compiler when the first optimiser is
+# made, whatever it is for: that is timed by itself.
+SCRIPT = f"""
+import json, time
+from pathlib import Path
+import numpy as np
+import torch
+from torchs4 import recipes
+from torchs4.models import build_model
+torch.set_num_threads({THREADS})
+config = recipes.find("digits").config("cpu")
+data = config.data.load(Path("."))
+model = build_model(config.model, data.input, data.task.output)
+batch = data.train.batch(np.arange(config.optim.batch_size))
+marks = [time.perf_counter()]
+optimizer = torch.optim.AdamW(model.parameters())
+marks.append(time.perf_counter())
+for _ in range(3):
+    torch.nn.functional.cross_entropy(model(batch.x), batch.y).backward()
+    optimizer.step()
+    marks.append(time.perf_counter())
+names = ("making_the_optimizer", "first_step", "second_step", "third_step")
+print(json.dumps({{name: after - before for name, before, after in zip(names, marks, marks[1:])}}))
+"""
+
+
+def first_steps(cache: str) -> dict[str, float]:
+    """Seconds, in a process of its own that keeps compiled code in that folder."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+    command = [sys.executable, "-c", SCRIPT]
+    output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    times: dict[str, float] = json.loads(output.splitlines()[-1])
+    return times
+
+
+def main() -> None:
+    results: dict[str, Any] = {"cold": [], "warm": []}
+    for _ in range(3):
+        with tempfile.TemporaryDirectory() as cache:
+            results["cold"].append(first_steps(cache))
+            results["warm"].append(first_steps(cache))
+    rows = [[kind, *times.values()] for kind, several in results.items() for times in several]
+    show("seconds", ["compiled code", "optimiser", "first step", "second", "third"], rows)
+    record("first_step", results)
+
+
+if __name__ == "__main__":
+    main()
