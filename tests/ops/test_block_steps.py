@@ -17,29 +17,40 @@ def prepare(block, x):
     return block._fused_steps.prepare([block.step_parts()], x, 1.0)
 
 
-def block_and_inputs(layer, features, batch, dtype):
+def randomise_norms(module):
+    """Norms that do something to every feature, with statistics that are not those at the start."""
+    for norm in module.modules():
+        if isinstance(norm, torch.nn.LayerNorm | torch.nn.BatchNorm1d):
+            for parameter in norm.parameters():
+                torch.nn.init.normal_(parameter)
+        if isinstance(norm, torch.nn.BatchNorm1d):
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.1, 3)
+
+
+def block_and_inputs(layer, features, batch, dtype, norm="layer"):
     torch.manual_seed(0)
-    block = S4Block(features, layer=layer).to(dtype).eval()
-    for parameter in block.norm.parameters():
-        torch.nn.init.normal_(parameter)
+    block = S4Block(features, layer=layer, norm=norm).to(dtype).eval()
+    randomise_norms(block)
     state = torch.randn(batch, features, layer.state_size, dtype=dtype)
     return block, torch.randn(batch, features, dtype=dtype), state
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("batch", [1, 3, 9, 16])
+@pytest.mark.parametrize("batch", [1, 9, 16])
 @pytest.mark.parametrize("features", [1, 3, 8, 17])
 @pytest.mark.parametrize(
-    "layer",
+    ("layer", "norm"),
     [
-        S4Config(state_size=16),
-        S4Config(state_size=6),
-        S4Config(state_size=8, start="legt", channels=2),
-        S4DConfig(state_size=8),
+        (S4Config(state_size=16), "layer"),
+        (S4Config(state_size=16), "batch"),
+        (S4Config(state_size=6), "layer"),
+        (S4Config(state_size=8, start="legt", channels=2), "batch"),
+        (S4DConfig(state_size=8), "layer"),
     ],
 )
-def test_one_call_equals_module_by_module(layer, features, batch, dtype):
-    block, x, state = block_and_inputs(layer, features, batch, dtype)
+def test_one_call_equals_module_by_module(layer, norm, features, batch, dtype):
+    block, x, state = block_and_inputs(layer, features, batch, dtype, norm)
     with torch.no_grad():
         assert prepare(block, x) is not None
         y, new_state = block.step(x, state)
@@ -51,30 +62,39 @@ def test_one_call_equals_module_by_module(layer, features, batch, dtype):
 
 
 def weights_of(block):
-    norm, mixing = block.norm.norm, block.mixing
     with torch.no_grad():
         system, C = block.layer.recurrence(1.0)
-    return ops.BlockWeights(
-        norm.weight, norm.bias, norm.eps, system, C, block.layer.D, mixing.weight, mixing.bias
-    )
+    norm, mixing = norm_weights_of(block.norm), block.mixing
+    return ops.BlockWeights(norm, system, C, block.layer.D, mixing.weight, mixing.bias)
 
 
+def norm_weights_of(outer):
+    norm = outer.norm
+    statistics = getattr(norm, "running_mean", None), getattr(norm, "running_var", None)
+    return ops.NormWeights(norm.weight, norm.bias, norm.eps, *statistics)
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
 @pytest.mark.parametrize("blocks", [1, 3])
-def test_implementations_agree(blocks):
+def test_implementations_agree(blocks, norm):
     torch.manual_seed(0)
-    stack = BlockStack(9, blocks, S4BlockConfig(layer=S4Config(state_size=8))).double()
+    stack = BlockStack(9, blocks, S4BlockConfig(layer=S4Config(state_size=8), norm=norm)).double()
+    randomise_norms(stack)
     weights = [weights_of(block) for block in stack.blocks]
     x, states = torch.randn(2, 9).double(), [torch.randn(2, 9, 8).double() for _ in weights]
     with torch.no_grad():
-        y, new_states = cpu.PreparedBlocks(weights).step(x, states)
-        expected, expected_states = reference.PreparedBlocks(weights).step(x, states)
-    torch.testing.assert_close([y, *new_states], [expected, *expected_states])
+        for after in (None, norm_weights_of(stack.norm)):
+            y, new_states = cpu.PreparedBlocks(weights, after).step(x, states)
+            expected, expected_states = reference.PreparedBlocks(weights, after).step(x, states)
+            torch.testing.assert_close([y, *new_states], [expected, *expected_states])
 
 
+@pytest.mark.parametrize("norm", ["layer", "batch"])
 @pytest.mark.parametrize("implementation", ["cpu", "reference"])
-def test_a_stack_steps_like_its_blocks(implementation):
+def test_a_stack_steps_like_its_blocks(implementation, norm):
     torch.manual_seed(0)
-    stack = BlockStack(9, 3, S4BlockConfig(layer=S4Config(state_size=8))).double().eval()
+    stack = BlockStack(9, 3, S4BlockConfig(layer=S4Config(state_size=8), norm=norm)).double().eval()
+    randomise_norms(stack)
     x, states = torch.randn(2, 9).double(), tuple(torch.randn(2, 9, 8).double() for _ in range(3))
     before = ops.get_implementation()
     ops.set_implementation(implementation)
@@ -96,7 +116,7 @@ def test_a_stack_steps_like_its_blocks(implementation):
 @pytest.mark.parametrize(
     "options",
     [
-        {"norm": "batch"},
+        {"norm": "none"},
         {"pre_norm": False},
         {"activation": "relu"},
         {"mixing": "linear"},
@@ -133,7 +153,7 @@ def test_parts_in_another_precision_are_never_read_as_if_they_were_not(part):
     assert (actual - expected).abs().max() <= 1e-4 * (1 + expected.abs().max())
 
 
-@pytest.mark.parametrize("name", ["norm_weight", "D", "mixing_weight"])
+@pytest.mark.parametrize("name", ["D", "mixing_weight"])
 def test_what_has_no_bounds_is_checked_before_its_address_is_taken(name):
     block, _, _ = block_and_inputs(S4Config(state_size=8), 8, 1, torch.float32)
     weights = weights_of(block)
@@ -143,6 +163,17 @@ def test_what_has_no_bounds_is_checked_before_its_address_is_taken(name):
     elsewhere = weights._replace(**{name: getattr(weights, name).to("meta")})
     with pytest.raises(ValueError, match=f"{name} is on meta"):
         cpu.PreparedBlocks([elsewhere])
+
+
+@pytest.mark.parametrize("name", ["weight", "bias", "mean", "variance"])
+@pytest.mark.parametrize("place", ["in a block", "after the blocks"])
+def test_norms_without_bounds_are_checked_too(name, place):
+    block, _, _ = block_and_inputs(S4Config(state_size=8), 8, 1, torch.float32, "batch")
+    weights = weights_of(block)
+    wrong = weights.norm._replace(**{name: getattr(weights.norm, name)[:-1]})
+    given = ([weights._replace(norm=wrong)], None) if place == "in a block" else ([weights], wrong)
+    with pytest.raises(ValueError, match=rf"norm_{name} has shape \(7,\); expected \(8,\)"):
+        cpu.PreparedBlocks(*given)
 
 
 def test_inputs_and_states_without_bounds_are_checked_too():
@@ -268,7 +299,7 @@ def test_a_parametrised_weight_steps_like_a_plain_one(build):
 
 def assert_steps_like_its_modules(stack):
     """With gradients on, blocks go module by module."""
-    x, state = torch.randn(2, stack.features), stack.initial_state(2)
+    x, state = torch.randn(2, stack.features, dtype=stack.blocks[0].layer.D.dtype), stack.initial_state(2)
     expected = stack.step(x, state)[0].detach()
     with torch.no_grad():
         torch.testing.assert_close(stack.step(x, state)[0], expected, rtol=1e-4, atol=1e-5)
@@ -283,6 +314,73 @@ def test_every_block_has_its_own_epsilon_and_changes_of_it_are_noticed():
     assert_steps_like_its_modules(stack)
     stack.blocks[0].norm.norm.eps = 0.5
     assert_steps_like_its_modules(stack)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_new_running_statistics_are_noticed_in_blocks_and_after_them(dtype):
+    torch.manual_seed(0)
+    stack = BlockStack(8, 2, S4BlockConfig(layer=S4Config(state_size=8), norm="batch")).to(dtype)
+    for _ in range(2):
+        stack.train()(3 * torch.randn(4, 20, 8, dtype=dtype) + 1)
+        stack.eval()
+        assert_steps_like_its_modules(stack)
+    for norm in (stack.blocks[1].norm.norm, stack.norm.norm):
+        norm.running_mean.data.add_(1)
+        assert_steps_like_its_modules(stack)
+        norm.running_var = norm.running_var * 4
+        assert_steps_like_its_modules(stack)
+        norm.reset_running_stats()
+        assert_steps_like_its_modules(stack)
+
+
+def test_batch_norm_that_is_still_training_steps_by_its_running_statistics():
+    torch.manual_seed(0)
+    stack = BlockStack(8, 2, S4BlockConfig(layer=S4Config(state_size=8), norm="batch")).train()
+    randomise_norms(stack)
+    assert_steps_like_its_modules(stack)
+
+
+def _without_statistics(norm):
+    norm.norm = torch.nn.BatchNorm1d(8, track_running_stats=False)
+
+
+def _without_weights(norm):
+    norm.norm = torch.nn.BatchNorm1d(8, affine=False)
+
+
+def _with_hook(norm):
+    norm.norm.register_forward_hook(lambda module, inputs, output: 2 * output)
+
+
+def _with_outer_hook(norm):
+    norm.register_forward_hook(lambda module, inputs, output: 2 * output)
+
+
+def _replaced(norm):
+    norm.norm = torch.nn.Identity()
+
+
+@pytest.mark.parametrize("place", ["stack", "block"])
+@pytest.mark.parametrize(
+    "change", [_without_statistics, _without_weights, _with_hook, _with_outer_hook, _replaced]
+)
+def test_an_unusual_norm_goes_module_by_module(place, change):
+    torch.manual_seed(0)
+    stack = BlockStack(8, 2, S4BlockConfig(layer=S4Config(state_size=8), norm="batch")).eval()
+    randomise_norms(stack)
+    assert_steps_like_its_modules(stack)
+    change(stack.norm if place == "stack" else stack.blocks[1].norm)
+    stack.eval()
+    assert_steps_like_its_modules(stack)
+
+
+def test_statistics_of_another_type_are_never_read_as_if_they_were_not():
+    torch.manual_seed(0)
+    stack = BlockStack(8, 2, S4BlockConfig(layer=S4Config(state_size=8), norm="batch")).eval()
+    stack.norm.norm.running_mean = stack.norm.norm.running_mean.double()
+    with torch.no_grad():
+        parts = [block.step_parts() for block in stack.blocks]
+        assert stack._fused_steps.prepare(parts, torch.randn(2, 8), 1.0, stack.norm.norm) is None
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")

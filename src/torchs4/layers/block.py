@@ -13,7 +13,7 @@ from torchs4.configuration import merge_options, require_choice, require_probabi
 from torchs4.layers.fused_steps import FusedSteps, StepParts
 from torchs4.layers.hooks import are_untouched, is_plain, run_hooked
 from torchs4.layers.inputs import position_mask, require_sequence, require_vector
-from torchs4.layers.norms import NORM_KINDS, NormKind, SequenceLayerNorm, build_norm, normalise
+from torchs4.layers.norms import NORM_KINDS, NormKind, build_norm, normalise, usual_norm
 from torchs4.layers.padding import zero_padding
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import LAYERS, LayerConfig
@@ -136,8 +136,8 @@ class S4Block(nn.Module):
             self.dropout = SequenceDropout(config.dropout, config.tied_dropout)
             widening = 2 if config.mixing == "glu" else 1
             self.mixing = nn.Linear(self.layer.output_features, widening * features)
-            kind = config.norm, config.pre_norm, config.activation, config.mixing, config.residual
-            self._is_usual = kind == ("layer", True, "gelu", "glu", True)
+            kind = config.pre_norm, config.activation, config.mixing, config.residual
+            self._is_usual = kind == (True, "gelu", "glu", True)
             self._fused_steps = FusedSteps()
 
     def forward(
@@ -190,17 +190,14 @@ class S4Block(nn.Module):
         # Every step asks, and attributes of modules are slow.
         modules: dict[str, Any] = self._modules
         outer, layer, dropout, mixing = (modules[name] for name in ("norm", "layer", "dropout", "mixing"))
-        if type(outer) is not SequenceLayerNorm or type(layer) not in (S4, S4D):
-            return None
-        norm: Any = outer._modules["norm"]
-        if type(self) is not S4Block or type(norm) is not nn.LayerNorm or type(mixing) is not nn.Linear:
+        if type(self) is not S4Block or type(layer) not in (S4, S4D) or type(mixing) is not nn.Linear:
             return None
         if type(dropout) is not SequenceDropout or dropout.is_awake:
             return None
-        if norm._parameters.get("bias") is None or mixing._parameters.get("bias") is None:
+        norm = usual_norm(outer)
+        if norm is None or mixing._parameters.get("bias") is None:
             return None
-        untouched = are_untouched(self, outer, norm, layer, dropout, mixing)
-        return StepParts(norm, layer, mixing) if untouched else None
+        return StepParts(norm, layer, mixing) if are_untouched(self, layer, dropout, mixing) else None
 
     def _stream(
         self, verb: Callable[[Any, Any, float], tuple[Any, Any]], x: Tensor, state: Any, rate: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class StepParts(NamedTuple):
     """What a usual block steps through, before GELU, gates and residual."""
 
-    norm: nn.LayerNorm
+    norm: nn.LayerNorm | nn.BatchNorm1d
     layer: ModalLayer
     mixing: nn.Linear
 
@@ -31,9 +31,13 @@ class FusedSteps:
         self._cache = WeightCache()
 
     def prepare(
-        self, parts: Sequence[StepParts | None], x_t: Tensor, rate: float
+        self,
+        parts: Sequence[StepParts | None],
+        x_t: Tensor,
+        rate: float,
+        final_norm: nn.LayerNorm | nn.BatchNorm1d | None = None,
     ) -> ops.PreparedBlocks | None:
-        """The blocks, ready to step; None where they have to go module by module.
+        """The blocks and what follows them, ready to step; None where they have to go module by module.
 
         parts: of each block, or None for an unusual one.
         """
@@ -49,29 +53,39 @@ class FusedSteps:
         usual = [part for part in parts if part is not None]
         if len(usual) < len(parts):
             return None
-        systems, plain, epsilons = [], [], []
-        for norm, layer, mixing in usual:
-            # A hook wants to be called: old-style weight norm and pruning compute the weight in one.
-            if norm._forward_pre_hooks or norm._forward_hooks:
-                return None
-            if mixing._forward_pre_hooks or mixing._forward_hooks:
-                return None
-            epsilons.append(norm.eps)
-            systems += layer.system_weights()
-            plain += [weight_of(norm, "weight"), weight_of(norm, "bias"), weight_of(layer, "D")]
-            plain += [weight_of(mixing, "weight"), weight_of(mixing, "bias")]
-        key = rate, tuple(epsilons), x_t.dtype, x_t.device, ops.get_implementation()
+        norms = [part.norm for part in usual]
+        if final_norm is not None:
+            norms.append(final_norm)
+        systems = [weight for part in usual for weight in part.layer.system_weights()]
+        plain = [weight for norm in norms for weight in _read_in_place(norm)]
+        for _, layer, mixing in usual:
+            plain += [weight_of(layer, "D"), weight_of(mixing, "weight"), weight_of(mixing, "bias")]
+        key = rate, tuple(norm.eps for norm in norms), x_t.dtype, x_t.device, ops.get_implementation()
 
         def build() -> ops.PreparedBlocks | None:
             # Parts that were moved or converted by themselves: PyTorch knows what to do, or what to say.
             if any(w.dtype != x_t.dtype or w.device != x_t.device or not w.is_contiguous() for w in plain):
                 return None
-            return ops.prepare_blocks([_weights_of(part, rate) for part in usual])
+            after = None if final_norm is None else _norm_weights(final_norm)
+            return ops.prepare_blocks([_block_weights(part, rate) for part in usual], after)
 
         return self._cache.get("steps", key, systems, build, plain)
 
 
-def _weights_of(part: StepParts, rate: float) -> ops.BlockWeights:
+def _read_in_place(norm: nn.LayerNorm | nn.BatchNorm1d) -> list[Tensor]:
+    weights = [weight_of(norm, "weight"), weight_of(norm, "bias")]
+    if isinstance(norm, nn.BatchNorm1d):
+        statistics: dict[str, Any] = norm._buffers
+        weights += [statistics["running_mean"], statistics["running_var"]]
+    return weights
+
+
+def _norm_weights(norm: nn.LayerNorm | nn.BatchNorm1d) -> ops.NormWeights:
+    weight, bias, *statistics = _read_in_place(norm)
+    return ops.NormWeights(weight, bias, norm.eps, *statistics)
+
+
+def _block_weights(part: StepParts, rate: float) -> ops.BlockWeights:
     norm, layer, mixing = part
     system, C = layer.recurrence(rate)
-    return ops.BlockWeights(norm.weight, norm.bias, norm.eps, system, C, layer.D, mixing.weight, mixing.bias)
+    return ops.BlockWeights(_norm_weights(norm), system, C, layer.D, mixing.weight, mixing.bias)

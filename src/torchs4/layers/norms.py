@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchs4 import ops
-from torchs4.layers.hooks import is_plain
+from torchs4.layers.hooks import are_untouched, is_plain
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -115,6 +115,22 @@ def normalise(
     """What a norm makes of x; those of PyTorch that need no mask are not given one."""
     y: Tensor = norm(x) if mask is None or isinstance(norm, _POSITIONWISE) else norm(x, mask)
     return y
+
+
+def usual_norm(norm: nn.Module) -> nn.LayerNorm | nn.BatchNorm1d | None:
+    """What one of ours normalises a single position with, by weights alone; None where that is not all."""
+    if type(norm) not in (SequenceLayerNorm, SequenceBatchNorm):
+        return None
+    # Every step asks, and attributes of modules are slow.
+    inner: Any = norm._modules["norm"]
+    if type(inner) is nn.BatchNorm1d:
+        if inner._buffers.get("running_mean") is None or inner._buffers.get("running_var") is None:
+            return None
+    elif type(inner) is not nn.LayerNorm:
+        return None
+    if inner._parameters.get("weight") is None or inner._parameters.get("bias") is None:
+        return None
+    return inner if are_untouched(norm, inner) else None
 
 
 def build_norm(kind: NormKind, features: int) -> SequenceNorm:

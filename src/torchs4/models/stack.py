@@ -12,7 +12,7 @@ from torchs4.layers.block import S4Block, S4BlockConfig
 from torchs4.layers.fused_steps import FusedSteps
 from torchs4.layers.hooks import run_hooked
 from torchs4.layers.inputs import position_mask, require_sequence, require_vector
-from torchs4.layers.norms import build_norm, normalise
+from torchs4.layers.norms import build_norm, normalise, usual_norm
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.models.graph_watch import GraphWatch
 
@@ -78,12 +78,13 @@ class BlockStack(nn.Module):
         old_states, blocks = self._checked_state(state), self._ordered_blocks()
         # Somebody may have put another module in the place of a block.
         parts = [block.step_parts() if isinstance(block, S4Block) else None for block in blocks]
-        prepared = self._fused_steps.prepare(parts, x_t, rate)
+        final_norm = usual_norm(self.norm)
+        prepared = self._fused_steps.prepare(parts, x_t, rate, final_norm)
         if prepared is not None:
             for block, old in zip(blocks, old_states, strict=True):
                 block.layer.require_own_state(old, x_t.shape[0])
             y, states = prepared.step(x_t, old_states)
-            return normalise(self.norm, y), tuple(states)
+            return (normalise(self.norm, y) if final_norm is None else y), tuple(states)
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             self._graph_watch.saw(old_states)
         new_states = []

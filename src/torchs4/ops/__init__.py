@@ -22,6 +22,7 @@ from torchs4.ops.reference import (
     BlockWeights,
     ChunkOperators,
     DiscreteDPLR,
+    NormWeights,
     PreparedBlocks,
     dense_chunk_operators,
     dense_kernel,
@@ -46,6 +47,7 @@ __all__ = [
     "BlockWeights",
     "ChunkOperators",
     "DiscreteDPLR",
+    "NormWeights",
     "PreparedBlocks",
     "chunk_pass",
     "dense_chunk_operators",
@@ -262,9 +264,9 @@ def dplr_step(
     return y, new_state
 
 
-def prepare_blocks(blocks: Sequence[BlockWeights]) -> PreparedBlocks:
-    """Equal blocks, ready to step in one call; weights that change in place are seen."""
-    prepared: PreparedBlocks = implementation_for(blocks[0].mixing_weight).PreparedBlocks(blocks)
+def prepare_blocks(blocks: Sequence[BlockWeights], final_norm: NormWeights | None = None) -> PreparedBlocks:
+    """Equal blocks and a norm after them, to step in one call; weights that change in place are seen."""
+    prepared: PreparedBlocks = implementation_for(blocks[0].mixing_weight).PreparedBlocks(blocks, final_norm)
     return prepared
 
 

@@ -1,4 +1,4 @@
-"""One step of usual blocks: LayerNorm, DPLR system, GELU, gated mixing, residual; all blocks in one call.
+"""One step of usual blocks: norm, DPLR system, GELU, gated mixing, residual; all blocks in one call.
 
 The mixing reads every weight once, so it is bound by memory; around it a dozen calls of PyTorch per block
 would cost more than all the arithmetic. Tensors are passed by their addresses, as in `modal_step`.
@@ -34,6 +34,7 @@ from torchs4.ops.cpu.vectors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
 # Rows of the mixing in work at a time.
@@ -45,20 +46,28 @@ _FEW = 4
 class PreparedBlocks:
     """The twin of reference.PreparedBlocks. Reads the weights where they lie: their changes are seen."""
 
-    def __init__(self, blocks: Sequence[Any]) -> None:
+    def __init__(self, blocks: Sequence[Any], final_norm: Any = None) -> None:
         first = blocks[0]
         self._number = number_type("mixing_weight", first.mixing_weight)
         self._dtype = dtype = first.mixing_weight.dtype
-        self._epsilons = np.array([block.epsilon for block in blocks], dtype=np.float64)
+        norms = [block.norm for block in blocks] + ([] if final_norm is None else [final_norm])
+        self._epsilons = np.array([norm.epsilon for norm in norms], dtype=np.float64)
         (M, H, N), R = first.C.shape, first.system[1].shape[0]
         self._sizes = H, N, R, M
-        # Held as long as their addresses.
-        self._tensors = [
+        norm_parts = [
+            None if tensor is None else as_addressable(f"norm_{name}", tensor, (H,), dtype)
+            for norm in norms
+            for name, tensor in (
+                ("weight", norm.weight),
+                ("bias", norm.bias),
+                ("mean", norm.mean),
+                ("variance", norm.variance),
+            )
+        ]
+        block_parts = [
             as_addressable(name, tensor, shape, dtype)
             for block in blocks
             for name, tensor, shape in (
-                ("norm_weight", block.norm_weight, (H,)),
-                ("norm_bias", block.norm_bias, (H,)),
                 ("a", block.system[0], (H, N // 2, 2)),
                 ("p", block.system[1], (R, H, N)),
                 ("q", block.system[2], (R, H, N)),
@@ -69,11 +78,13 @@ class PreparedBlocks:
                 ("mixing_bias", block.mixing_bias, (2 * H,)),
             )
         ]
-        addresses = np.array([tensor.data_ptr() for tensor in self._tensors], dtype=np.int64)
-        self._weights = addresses.reshape(len(blocks), -1)
+        # Held as long as their addresses.
+        self._tensors = norm_parts, block_parts
+        self._norms = _addresses(norm_parts).reshape(len(norms), -1)
+        self._weights = _addresses(block_parts).reshape(len(blocks), -1)
 
     def step(self, x: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """The last block's output and every block's next state."""
+        """What comes out after the last block, and every block's next state."""
         H, N, R, M = self._sizes
         B, dtype = x.shape[0], self._dtype
         for name, tensor in (("x", x), *(("state", state) for state in states)):
@@ -85,16 +96,21 @@ class PreparedBlocks:
             raise ValueError(f"There are {len(states)} states for {len(self._weights)} blocks.")
         out = torch.empty((B, H), dtype=dtype)
         new_states = [torch.empty(shape, dtype=dtype) for _ in states]
-        places = np.array([state.data_ptr() for state in (*states, *new_states)], dtype=np.int64)
+        places = _addresses([*states, *new_states])
         # Waking a second thread would take as long as it could save on few sequences.
         tasks = min(torch.get_num_threads(), B // _FEW)
-        weights, number = self._weights, self._number
-        given = (weights, self._epsilons, places, x.data_ptr(), out.data_ptr(), number, B, H, N, R, M)
+        norms = self._norms, self._epsilons
+        given = (*norms, self._weights, places, x.data_ptr(), out.data_ptr(), self._number, B, H, N, R, M)
         if tasks > 1:
             _step_together(tasks, *given, tasks)
         else:
             _step_some(*given, 0, B)
         return out, new_states
+
+
+def _addresses(tensors: Sequence[Tensor | None]) -> NDArray[np.int64]:
+    """Where tensors lie; those that are not there lie nowhere, at 0."""
+    return np.array([0 if x is None else x.data_ptr() for x in tensors], dtype=np.int64)
 
 
 def _dots(sequences: int) -> Any:
@@ -143,8 +159,17 @@ _dots_of_one, _dots_of_two = _dots(1), _dots(2)
 
 
 @compiled()
-def _normalise(x, weight, bias, epsilon, out):
+def _normalise(x, parts, epsilon, number, out):
+    """LayerNorm, or BatchNorm where the parts have a mean and a variance; out may be x."""
     count = x.shape[0]
+    weight = carray(as_pointer(parts[0]), (count,), number)
+    bias = carray(as_pointer(parts[1]), (count,), number)
+    if parts[2] != 0 and parts[3] != 0:
+        means = carray(as_pointer(parts[2]), (count,), number)
+        variances = carray(as_pointer(parts[3]), (count,), number)
+        for i in range(count):
+            out[i] = (x[i] - means[i]) / np.sqrt(variances[i] + epsilon) * weight[i] + bias[i]
+        return
     mean, square = 0.0, 0.0
     for i in range(count):
         mean += x[i]
@@ -182,8 +207,8 @@ def _mix(active, weight, mixed):
 
 
 @compiled_entry()
-def _step_some(weights, epsilons, places, x, out, number, B, H, N, R, M, first, last):
-    """The sequences from first to last through all blocks."""
+def _step_some(norms, epsilons, weights, places, x, out, number, B, H, N, R, M, first, last):
+    """The sequences from first to last through all blocks and a norm after them, if there is one more."""
     few = last - first
     x, out = carray(as_pointer(x), (B, H), number), carray(as_pointer(out), (B, H), number)
     u, y = np.empty((few, H), number), np.empty((few, M, H), number)
@@ -193,20 +218,18 @@ def _step_some(weights, epsilons, places, x, out, number, B, H, N, R, M, first, 
             out[batch, h] = x[batch, h]
     count = len(weights)
     for block in range(count):
-        norm_weight = carray(as_pointer(weights[block, 0]), (H,), number)
-        norm_bias = carray(as_pointer(weights[block, 1]), (H,), number)
-        a = carray(as_pointer(weights[block, 2]), (H, N), number)
-        p = carray(as_pointer(weights[block, 3]), (R, H, N), number)
-        q = carray(as_pointer(weights[block, 4]), (R, H, N), number)
-        b = carray(as_pointer(weights[block, 5]), (H, N), number)
-        C = carray(as_pointer(weights[block, 6]), (M, H, N), number)
-        D = carray(as_pointer(weights[block, 7]), (M, H), number)
-        weight = carray(as_pointer(weights[block, 8]), (2 * H, M * H), number)
-        bias = carray(as_pointer(weights[block, 9]), (2 * H,), number)
+        a = carray(as_pointer(weights[block, 0]), (H, N), number)
+        p = carray(as_pointer(weights[block, 1]), (R, H, N), number)
+        q = carray(as_pointer(weights[block, 2]), (R, H, N), number)
+        b = carray(as_pointer(weights[block, 3]), (H, N), number)
+        C = carray(as_pointer(weights[block, 4]), (M, H, N), number)
+        D = carray(as_pointer(weights[block, 5]), (M, H), number)
+        weight = carray(as_pointer(weights[block, 6]), (2 * H, M * H), number)
+        bias = carray(as_pointer(weights[block, 7]), (2 * H,), number)
         state = carray(as_pointer(places[block]), (B, H, N), number)
         new_state = carray(as_pointer(places[count + block]), (B, H, N), number)
         for s in range(few):
-            _normalise(out[first + s], norm_weight, norm_bias, epsilons[block], u[s])
+            _normalise(out[first + s], norms[block], epsilons[block], number, u[s])
         step_system(a, p, q, b, C, D, u, state[first:last], y, new_state[first:last])
         for s in range(few):
             for m in range(M):
@@ -219,9 +242,12 @@ def _step_some(weights, epsilons, places, x, out, number, B, H, N, R, M, first, 
         for s in range(few):
             for h in range(H):
                 out[first + s, h] += mixed[s, h] / (1.0 + math.exp(-mixed[s, H + h]))
+    if len(norms) > count:
+        for batch in range(first, last):
+            _normalise(out[batch], norms[count], epsilons[count], number, out[batch])
 
 
 @shared
-def _step_together(task, weights, epsilons, places, x, out, number, B, H, N, R, M, tasks):
+def _step_together(task, norms, epsilons, weights, places, x, out, number, B, H, N, R, M, tasks):
     first, last = task * B // tasks, (task + 1) * B // tasks
-    _step_some(weights, epsilons, places, x, out, number, B, H, N, R, M, first, last)
+    _step_some(norms, epsilons, weights, places, x, out, number, B, H, N, R, M, first, last)

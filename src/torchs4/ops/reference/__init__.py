@@ -31,12 +31,13 @@ from torchs4.ops.reference.dropout import dropout
 from torchs4.ops.reference.gating import gated_residual, gated_residual_backward
 from torchs4.ops.reference.modal_kernel import modal_kernel, modal_kernel_backward
 from torchs4.ops.reference.power_kernel import power_kernel, power_kernel_backward
-from torchs4.ops.reference.steps import BlockWeights, PreparedBlocks, modal_step
+from torchs4.ops.reference.steps import BlockWeights, NormWeights, PreparedBlocks, modal_step
 
 __all__ = [
     "BlockWeights",
     "ChunkOperators",
     "DiscreteDPLR",
+    "NormWeights",
     "PreparedBlocks",
     "bilinear",
     "bilinear_backward",

@@ -42,12 +42,20 @@ def modal_step(
     return torch.einsum("mhn,bhn->bmh", C, new_state) + D * u[:, None], new_state
 
 
-class BlockWeights(NamedTuple):
-    """A block with LayerNorm before the layer, GELU, gated mixing and residual, ready to step."""
+class NormWeights(NamedTuple):
+    """LayerNorm; with a mean and a variance of every feature, BatchNorm by these."""
 
-    norm_weight: Float[Tensor, " H"]
-    norm_bias: Float[Tensor, " H"]
+    weight: Float[Tensor, " H"]
+    bias: Float[Tensor, " H"]
     epsilon: float
+    mean: Float[Tensor, " H"] | None = None
+    variance: Float[Tensor, " H"] | None = None
+
+
+class BlockWeights(NamedTuple):
+    """A block with a norm before the layer, GELU, gated mixing and residual, ready to step."""
+
+    norm: NormWeights
     system: DiscreteDPLR
     C: Float[Tensor, "M H N"]
     D: Float[Tensor, "M H"]
@@ -56,20 +64,26 @@ class BlockWeights(NamedTuple):
 
 
 class PreparedBlocks:
-    """Equal blocks one after the other, ready to step without gradients."""
+    """Equal blocks one after the other, and a norm after them, ready to step without gradients."""
 
-    def __init__(self, blocks: Sequence[BlockWeights]) -> None:
-        self._blocks = blocks
+    def __init__(self, blocks: Sequence[BlockWeights], final_norm: NormWeights | None = None) -> None:
+        self._blocks, self._final_norm = blocks, final_norm
 
     def step(
         self, x: Float[Tensor, "B H"], states: Sequence[Float[Tensor, "B H N"]]
     ) -> tuple[Float[Tensor, "B H"], list[Float[Tensor, "B H N"]]]:
-        """The last block's output and every block's next state."""
+        """What comes out after the last block, and every block's next state."""
         new_states = []
         for block, state in zip(self._blocks, states, strict=True):
-            u = F.layer_norm(x, x.shape[1:], block.norm_weight, block.norm_bias, block.epsilon)
+            u = _normalised(x, block.norm)
             y, new_state = modal_step(*block.system, block.C, block.D, u, state)
             mixed = F.linear(F.gelu(y.flatten(1)), block.mixing_weight)
             x = gated_residual(mixed, block.mixing_bias, x)
             new_states.append(new_state)
-        return x, new_states
+        return x if self._final_norm is None else _normalised(x, self._final_norm), new_states
+
+
+def _normalised(x: Float[Tensor, "B H"], norm: NormWeights) -> Float[Tensor, "B H"]:
+    if norm.mean is None or norm.variance is None:
+        return F.layer_norm(x, x.shape[1:], norm.weight, norm.bias, norm.epsilon)
+    return F.batch_norm(x, norm.mean, norm.variance, norm.weight, norm.bias, eps=norm.epsilon)
