@@ -10,11 +10,10 @@ from torch import Tensor
 
 from torchs4 import hippo, ops, ssm
 from torchs4.configuration import merge_options, require_choice
-from torchs4.layers.modal_layer import real_parameter
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import register_layer
 from torchs4.layers.signatures import lists_options
-from torchs4.layers.ssm_layer import SSMConfig, SSMLayer, SSMOptions
+from torchs4.layers.ssm_layer import SSMConfig, SSMLayer, SSMOptions, real_parameter
 
 if TYPE_CHECKING:
     from jaxtyping import Float

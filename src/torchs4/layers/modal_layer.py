@@ -6,10 +6,10 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchs4 import ops
-from torchs4.layers.ssm_layer import SSMConfig, SSMLayer
+from torchs4.layers.ssm_layer import SSMConfig, SSMLayer, real_parameter
 
 if TYPE_CHECKING:
     from jaxtyping import Complex, Float
@@ -59,8 +59,3 @@ class ModalLayer(SSMLayer):
         self, system: ops.DiscreteDPLR, C: Tensor, u: Tensor, state: Tensor
     ) -> tuple[Tensor, Tensor]:
         return ops.dplr_step(system, C, self.D, u, state)
-
-
-def real_parameter(value: Tensor, trained: bool) -> nn.Parameter:
-    """A parameter of the default dtype from a float64 starting value."""
-    return nn.Parameter(value.to(torch.get_default_dtype()).contiguous(), requires_grad=trained)

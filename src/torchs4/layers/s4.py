@@ -10,11 +10,11 @@ from torch import Tensor
 
 from torchs4 import hippo, ops
 from torchs4.configuration import merge_options, require_at_least, require_choice
-from torchs4.layers.modal_layer import ModalLayer, real_parameter
+from torchs4.layers.modal_layer import ModalLayer
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import register_layer
 from torchs4.layers.signatures import lists_options
-from torchs4.layers.ssm_layer import SSMConfig, SSMOptions
+from torchs4.layers.ssm_layer import SSMConfig, SSMOptions, real_parameter
 
 if TYPE_CHECKING:
     from jaxtyping import Complex, Float

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from torchs4.layers.precision import full_precision
 from torchs4.layers.weight_cache import WeightCache, weight_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from jaxtyping import Bool, Float, Int
 
@@ -96,6 +96,10 @@ class SSMLayer(nn.Module, ABC):
 
     `forward`, `prefill` in any chunks and `step` give the same outputs. Nothing has to be set up between
     training and stepping: what is derived from the weights is recomputed when they change.
+
+    The system's own weights (A, B, C, Δ and what else `ssm_parameters` names) stay in float32 when a model
+    is cast to half precision: a frequency that is a little off is far off after some hundred samples. The
+    skip D is cast like any weight, and outputs have the input's dtype.
     """
 
     def __init__(self, features: int, config: SSMConfig) -> None:
@@ -106,10 +110,10 @@ class SSMLayer(nn.Module, ABC):
         self.channels = config.channels
         self.bidirectional = config.bidirectional
         self.D = nn.Parameter(torch.randn(config.channels, features))
-        log_step_size = torch.empty(features).uniform_(
+        log_step_size = torch.empty(features, dtype=system_dtype()).uniform_(
             math.log(config.min_step_size), math.log(config.max_step_size)
         )
-        self.log_step_size = nn.Parameter(log_step_size, requires_grad=config.train_step_size)
+        self.log_step_size = real_parameter(log_step_size, config.train_step_size)
         self._cache = WeightCache()
 
     @property
@@ -226,6 +230,19 @@ class SSMLayer(nn.Module, ABC):
         require_at_least("batch_size", batch_size, 1)
         return self.D.new_zeros(batch_size, self.features, self.state_size, dtype=ops.kernel_dtype(self.D))
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # Everything that moves or casts a module comes through here.
+        own = [weight for name in self._system_names if (weight := self._parameters.get(name)) is not None]
+        exact = [*own, *(weight.grad for weight in own if weight.grad is not None)]
+
+        def without_rounding(x: Tensor) -> Tensor:
+            moved = fn(x)
+            if moved.dtype.itemsize < torch.float32.itemsize and any(x is kept for kept in exact):
+                return x.to(moved.device, torch.float32)
+            return moved
+
+        return super()._apply(without_rounding, recurse)
+
     def _cached_kernel(self, length: int, rate: float) -> Float[Tensor, "M H L"]:
         return self._cache.get(
             "kernel", (length, rate), self.system_weights(), lambda: self._kernel(length, rate)
@@ -270,6 +287,16 @@ class SSMLayer(nn.Module, ABC):
         if self.channels > 1:
             text += f", channels={self.channels}"
         return text + (", bidirectional=True" if self.bidirectional else "")
+
+
+def system_dtype() -> torch.dtype:
+    """What a system's weights start in: PyTorch's default, but no half precision."""
+    return torch.promote_types(torch.get_default_dtype(), torch.float32)
+
+
+def real_parameter(value: Tensor, trained: bool) -> nn.Parameter:
+    """A weight of the system from a float64 starting value."""
+    return nn.Parameter(value.to(system_dtype()).contiguous(), requires_grad=trained)
 
 
 def _block_size(length: int) -> int:

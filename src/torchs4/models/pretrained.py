@@ -92,8 +92,9 @@ class PretrainedModel(nn.Module, Generic[Config]):
                 directory, ["it was changed, or replaced by that of another model, after saving"]
             )
         dtypes = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
-        if len(dtypes) == 1:
-            model = model.to(dtypes.pop())
+        if dtypes:
+            # Of a model in half precision, state spaces have kept their weights in float32.
+            model = model.to(min(dtypes, key=lambda dtype: dtype.itemsize))
         model.load_state_dict(weights)
         return model.eval()
 
