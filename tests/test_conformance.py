@@ -254,6 +254,44 @@ def test_what_padding_holds_reaches_no_gradient(case: Case, filling: float) -> N
     assert x.grad[mask].isfinite().all()
 
 
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.causal and not case.growing and case.samples_per_frame == 1],
+    ids=lambda case: case.name,
+)
+def test_a_padded_chunk_leaves_each_sequence_after_its_own_last_position(case: Case) -> None:
+    dtype = torch.float64
+    module = case.build(dtype)
+    # Whole blocks of 64 samples, rests of several sizes, and more padding than any of them needs.
+    lengths, padded_length, before = torch.tensor([131, 1, 64, 107]), 140, 9
+    x, padded = case.inputs(4, 200, dtype), case.garbage(4, padded_length, dtype)
+    for index, length in enumerate(lengths):
+        padded[index, :length] = x[index, before : before + length]
+    with torch.no_grad():
+        _, state = module.prefill(x[:, :before])
+        batched, state = module.prefill(padded, state, lengths=lengths)
+        after, _ = module.step(x[:, -1], state)
+        for index, length in enumerate(lengths.tolist()):
+            _, state = module.prefill(x[index : index + 1, :before])
+            alone, state = module.prefill(x[index : index + 1, before : before + length], state)
+            assert_close(
+                batched[index] if case.pooled else batched[index, :length], alone[0], TOLERANCES[dtype]
+            )
+            assert_close(after[index], module.step(x[index : index + 1, -1], state)[0][0], TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.causal and (case.growing or case.samples_per_frame > 1)],
+    ids=lambda case: case.name,
+)
+def test_what_cannot_hold_states_of_different_ages_refuses_padded_chunks(case: Case) -> None:
+    module, x = case.build(), case.inputs(BATCH, 6)
+    with pytest.raises(ValueError, match=r"lengths are 6, 2, 3: .* Prefill sequences of equal length"):
+        module.prefill(x, lengths=[6, 2, 3])
+    torch.testing.assert_close(module.prefill(x, lengths=[6, 6, 6])[0], module.prefill(x)[0])
+
+
 @every_case
 def test_lengths_may_be_a_tensor(case: Case) -> None:
     module, x = case.build(), case.inputs(BATCH, 9)

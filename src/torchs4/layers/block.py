@@ -14,6 +14,7 @@ from torchs4.layers.fused_steps import FusedSteps, StepParts
 from torchs4.layers.hooks import are_untouched, is_plain, run_hooked
 from torchs4.layers.inputs import position_mask, require_sequence, require_vector
 from torchs4.layers.norms import NORM_KINDS, NormKind, build_norm, normalise, usual_norm
+from torchs4.layers.padded_chunks import padded_lengths, with_lengths
 from torchs4.layers.padding import zero_padding
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import LAYERS, LayerConfig
@@ -156,11 +157,18 @@ class S4Block(nn.Module):
         return y if self.config.pre_norm else normalise(self.norm, y, mask)
 
     def prefill(
-        self, x: Float[Tensor, "B L H"], state: Any = None, rate: float = 1.0
+        self,
+        x: Float[Tensor, "B L H"],
+        state: Any = None,
+        rate: float = 1.0,
+        lengths: Int[Tensor, " B"] | Sequence[int] | None = None,
     ) -> tuple[Float[Tensor, "B L H"], Any]:
-        """A chunk of the sequence: its outputs and the state after it."""
+        """A chunk of the sequence: its outputs and the state after it, or after so many of its positions."""
         require_sequence(x, self.features)
-        return self._stream(self.layer.prefill, x, state, rate)
+        counts = padded_lengths(x, lengths)
+        mask = position_mask(x, counts, None)
+        verb = with_lengths(self.layer.prefill, counts)
+        return self._stream(verb, zero_padding(x, mask), state, rate, mask)
 
     def step(
         self, x_t: Float[Tensor, "B H"], state: Any, rate: float = 1.0
@@ -200,13 +208,18 @@ class S4Block(nn.Module):
         return StepParts(norm, layer, mixing) if are_untouched(self, layer, dropout, mixing) else None
 
     def _stream(
-        self, verb: Callable[[Any, Any, float], tuple[Any, Any]], x: Tensor, state: Any, rate: float
+        self,
+        verb: Callable[[Any, Any, float], tuple[Any, Any]],
+        x: Tensor,
+        state: Any,
+        rate: float,
+        mask: Bool[Tensor, "B L"] | None = None,
     ) -> tuple[Tensor, Any]:
         """A chunk or one position, by the layer's verb for it."""
-        y = normalise(self.norm, x) if self.config.pre_norm else x
+        y = normalise(self.norm, x, mask) if self.config.pre_norm else x
         y, state = run_hooked(self.layer, verb, y, state, rate)
         y = self._finish(x, y)
-        return (y if self.config.pre_norm else normalise(self.norm, y)), state
+        return (y if self.config.pre_norm else normalise(self.norm, y, mask)), state
 
     def _finish(self, x: Tensor, y: Tensor) -> Tensor:
         """Everything after the layer that treats positions one by one."""

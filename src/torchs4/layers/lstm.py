@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -17,6 +17,7 @@ from torchs4.layers.inputs import (
     require_state,
     require_vector,
 )
+from torchs4.layers.padded_chunks import padded_lengths
 from torchs4.layers.padding import move_to_front, take
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.precision import full_precision
@@ -116,18 +117,28 @@ class LSTM(nn.Module):
             return y.to(x.dtype)
 
     def prefill(
-        self, x: Float[Tensor, "B L H"], state: State | None = None, rate: float = 1.0
+        self,
+        x: Float[Tensor, "B L H"],
+        state: State | None = None,
+        rate: float = 1.0,
+        lengths: Int[Tensor, " B"] | Sequence[int] | None = None,
     ) -> tuple[Float[Tensor, "B L O"], State]:
-        """A chunk of the sequence: its outputs and the state after it."""
+        """A chunk of the sequence: its outputs and the state after it, or after so many of its positions."""
         require_sequence(x, self.features)
         require_rate(rate)
         if state is None:
             state = self.initial_state(x.shape[0])
         self.require_own_state(state, x.shape[0])
         hidden, cell = state
+        counts = padded_lengths(x, lengths)
         with full_precision(x):
+            u: Any = x.to(self._weight.dtype)
+            if counts is not None:
+                u = pack_padded_sequence(u, counts.cpu(), batch_first=True, enforce_sorted=False)
             # PyTorch's states have an axis of layers and directions in front.
-            y, (hidden, cell) = self.lstm(x.to(self._weight.dtype), (hidden[None], cell[None]))
+            y, (hidden, cell) = self.lstm(u, (hidden[None], cell[None]))
+            if counts is not None:
+                y, _ = pad_packed_sequence(y, batch_first=True, total_length=x.shape[1])
             return y.to(x.dtype), (hidden[0], cell[0])
 
     def step(

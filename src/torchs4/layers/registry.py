@@ -34,7 +34,10 @@ class Layer(Protocol):
     def prefill(
         self, x: Float[Tensor, "B L H"], state: Any = None, rate: float = 1.0
     ) -> tuple[Float[Tensor, "B L O"], Any]:
-        """A chunk of the sequence: its outputs and the state after it."""
+        """A chunk of the sequence: its outputs and the state after it.
+
+        One that takes `lengths` too leaves each sequence in the state after its own last position.
+        """
 
     def step(
         self, x_t: Float[Tensor, "B H"], state: Any, rate: float = 1.0

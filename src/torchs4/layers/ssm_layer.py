@@ -20,6 +20,7 @@ from torchs4.layers.inputs import (
     require_state,
     require_vector,
 )
+from torchs4.layers.padded_chunks import BLOCK, padded_lengths, pass_each_to_its_end
 from torchs4.layers.padding import zero_padding
 from torchs4.layers.precision import full_precision
 from torchs4.layers.weight_cache import WeightCache, weight_of
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
     from jaxtyping import Bool, Float, Int
 
-# Samples per block of the chunk pass: about the size of a usual state, so that no product dominates.
-_BLOCK = 64
 _LONGEST_BLOCK = 96
 # Blocks need no kernel, whose cost the sequences of a batch share: only few of them gain.
 _FEW = 2
@@ -179,7 +178,7 @@ class SSMLayer(nn.Module, ABC):
         with full_precision(x):
             if self._blocks_beat_convolution(x):
                 state = self.initial_state(x.shape[0])
-                y, _ = self._pass_blocks("blocks", _BLOCK, x.to(state.dtype), state, rate)
+                y, _ = self._pass_blocks("blocks", BLOCK, x.to(state.dtype), state, rate)
                 return y.flatten(-2).to(x.dtype)
             kernel = self._cached_kernel(x.shape[1], rate)
             forward, backward = kernel.chunk(2) if self.bidirectional else (kernel, None)
@@ -191,11 +190,18 @@ class SSMLayer(nn.Module, ABC):
         x: Float[Tensor, "B L H"],
         state: Float[Tensor, "B H N"] | None = None,
         rate: float = 1.0,
+        lengths: Int[Tensor, " B"] | Sequence[int] | None = None,
     ) -> tuple[Float[Tensor, "B L O"], Float[Tensor, "B H N"]]:
-        """A chunk of the sequence: its outputs and the state after it. Differentiable, state included."""
+        """A chunk of the sequence: its outputs and the state after it. Differentiable, state included.
+
+        lengths: how many positions of each sequence are real; the state is the one after the last of them.
+        """
         require_sequence(x, self.features)
         require_rate(rate)
         state = self._checked_state(state, x.shape[0])
+        counts = padded_lengths(x, lengths)
+        if counts is not None:
+            return self._prefill_padded(x, counts, state, rate)
         length = x.shape[1]
         block = _block_size(length)
         rest = length % block
@@ -205,6 +211,19 @@ class SSMLayer(nn.Module, ABC):
             if rest:
                 last, state = self._pass_blocks("rest", rest, u[:, length - rest :], state, rate)
                 y = torch.cat([y, last], dim=1)
+            return y.flatten(-2).to(x.dtype), state
+
+    def _prefill_padded(
+        self, x: Tensor, lengths: Int[Tensor, " B"], state: Tensor, rate: float
+    ) -> tuple[Tensor, Tensor]:
+        u = zero_padding(x, position_mask(x, lengths, None))
+        with full_precision(x):
+            y, state = pass_each_to_its_end(
+                lambda block, part, old: self._pass_blocks("blocks", block, part, old, rate),
+                u.to(state.dtype),
+                lengths,
+                state,
+            )
             return y.flatten(-2).to(x.dtype), state
 
     def step(
@@ -303,5 +322,5 @@ def _block_size(length: int) -> int:
     """The samples of a chunk's blocks: if possible so many that whole blocks fill the chunk."""
     if length <= _LONGEST_BLOCK:
         return length
-    fitting = [size for size in range(_BLOCK - 24, _LONGEST_BLOCK + 1, 8) if length % size == 0]
-    return min(fitting, key=lambda size: abs(size - _BLOCK), default=_BLOCK)
+    fitting = [size for size in range(BLOCK - 24, _LONGEST_BLOCK + 1, 8) if length % size == 0]
+    return min(fitting, key=lambda size: abs(size - BLOCK), default=BLOCK)

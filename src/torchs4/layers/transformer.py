@@ -17,6 +17,7 @@ from torchs4.layers.inputs import (
     require_sequence,
     require_vector,
 )
+from torchs4.layers.padded_chunks import padded_lengths, refuse_lengths
 from torchs4.layers.padding import move_to_front, take
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.registry import register_layer
@@ -127,11 +128,19 @@ class Transformer(nn.Module):
         return take(self._attend(*self._project(x), visible, self.causal), places)
 
     def prefill(
-        self, x: Float[Tensor, "B L H"], state: State | None = None, rate: float = 1.0
+        self,
+        x: Float[Tensor, "B L H"],
+        state: State | None = None,
+        rate: float = 1.0,
+        lengths: Int[Tensor, " B"] | Sequence[int] | None = None,
     ) -> tuple[Float[Tensor, "B L H"], State]:
-        """A chunk of the sequence: its outputs and the state after it."""
+        """A chunk of the sequence: its outputs and the state after it. Lengths that differ are refused."""
         require_sequence(x, self.features)
         require_rate(rate)
+        refuse_lengths(
+            padded_lengths(x, lengths),
+            "a Transformer's state has an entry for every position, so that of a batch has one length",
+        )
         if state is None:
             state = self.initial_state(x.shape[0])
         self.require_own_state(state, x.shape[0])

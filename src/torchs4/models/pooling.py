@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from torchs4.layers.padding import zero_padding
+
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
@@ -31,7 +33,7 @@ class NoPooling(nn.Module):
         return ()
 
     def prefill(
-        self, x: Float[Tensor, "B L H"], state: tuple[Tensor, ...]
+        self, x: Float[Tensor, "B L H"], state: tuple[Tensor, ...], mask: Bool[Tensor, "B L"] | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """What the head reads after a chunk, and what is known by then; an empty chunk changes nothing."""
         return x, ()
@@ -52,11 +54,13 @@ class LastPooling(NoPooling):
     def initial_state(self, x: Tensor) -> tuple[Tensor, ...]:
         return (x.new_zeros(x.shape[0], x.shape[-1]),)
 
-    def prefill(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def prefill(
+        self, x: Tensor, state: tuple[Tensor, ...], mask: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         if x.shape[1] == 0:
             return state[0].to(x.dtype), state
         # A copy: a view would keep the whole chunk in memory.
-        last = x[:, -1].clone()
+        last = self(x, mask).clone()
         return last, (last,)
 
 
@@ -77,13 +81,15 @@ class MeanPooling(NoPooling):
         mean = x.new_zeros(x.shape[0], x.shape[-1], dtype=torch.float64)
         return mean, x.new_zeros(x.shape[0], 1, dtype=torch.int64)
 
-    def prefill(self, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def prefill(
+        self, x: Tensor, state: tuple[Tensor, ...], mask: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         mean, count = state
         if x.shape[1] == 0:
             return mean.to(x.dtype), state
-        new_count = count + x.shape[1]
+        new_count = count + (x.shape[1] if mask is None else mask.sum(dim=1, keepdim=True))
         # A running mean, not a running sum: a sum would lose digits over a long stream.
-        mean = mean + (x - mean[:, None]).sum(dim=1) / new_count
+        mean = mean + zero_padding(x - mean[:, None], mask).sum(dim=1) / new_count
         return mean.to(x.dtype), (mean, new_count)
 
 

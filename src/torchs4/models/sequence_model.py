@@ -20,6 +20,7 @@ from torchs4.layers.inputs import (
     require_tensor,
     require_vector,
 )
+from torchs4.layers.padded_chunks import padded_lengths, refuse_lengths
 from torchs4.layers.padding import zero_padding
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.layers.signatures import lists_options
@@ -190,15 +191,25 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
         x: Float[Tensor, "B L F"] | Int[Tensor, "B L"],
         state: State | None = None,
         rate: float = 1.0,
+        lengths: Int[Tensor, " B"] | Sequence[int] | None = None,
     ) -> tuple[Float[Tensor, "B ... O"], State]:
-        """A chunk of the sequences: the prediction after it and the state."""
+        """A chunk of the sequences: the prediction after it and the state.
+
+        lengths: how many positions of each sequence are real; prediction and state are those after the last
+            of them. A Transformer and a model with a stem take chunks without padding only.
+        """
         self._require_sequence(x)
         state = self.initial_state(x.shape[0]) if state is None else self._checked_state(state, x.shape[0])
+        counts = padded_lengths(x, lengths)
+        mask = position_mask(x, counts, None)
+        if self.config.vocabulary_size is None:
+            x = zero_padding(x, mask)
         encoded = self._encoded(x)
         if self.stem is None:
-            y, blocks = self.stack.prefill(encoded, state["blocks"], rate)
-            pooled, pooling = self.pooling.prefill(y, state["pooling"])
+            y, blocks = self.stack.prefill(encoded, state["blocks"], rate, counts)
+            pooled, pooling = self.pooling.prefill(y, state["pooling"], mask)
             return self._predicted(pooled), {"blocks": blocks, "pooling": pooling}
+        refuse_lengths(counts, "with a stem, sequences at different positions cannot go on together")
         return self._prefill_frames(self.stem, encoded, state, rate)
 
     def _prefill_frames(

@@ -13,6 +13,7 @@ from torchs4.layers.fused_steps import FusedSteps
 from torchs4.layers.hooks import run_hooked
 from torchs4.layers.inputs import position_mask, require_sequence, require_vector
 from torchs4.layers.norms import build_norm, normalise, usual_norm
+from torchs4.layers.padded_chunks import padded_lengths, with_lengths
 from torchs4.layers.placement import drawn_on_cpu
 from torchs4.models.graph_watch import GraphWatch
 
@@ -59,16 +60,21 @@ class BlockStack(nn.Module):
         return normalise(self.norm, x, mask)
 
     def prefill(
-        self, x: Float[Tensor, "B L H"], state: tuple[Any, ...] | None = None, rate: float = 1.0
+        self,
+        x: Float[Tensor, "B L H"],
+        state: tuple[Any, ...] | None = None,
+        rate: float = 1.0,
+        lengths: Int[Tensor, " B"] | Sequence[int] | None = None,
     ) -> tuple[Float[Tensor, "B L H"], tuple[Any, ...]]:
-        """A chunk of the sequence: its outputs and the state after it."""
+        """A chunk of the sequence: its outputs and the state after it, or after so many of its positions."""
         require_sequence(x, self.features)
+        counts = padded_lengths(x, lengths)
         old_states = self.initial_state(x.shape[0]) if state is None else self._checked_state(state)
         new_states = []
         for block, old in zip(self._ordered_blocks(), old_states, strict=True):
-            x, new = run_hooked(block, block.prefill, x, old, rate)
+            x, new = run_hooked(block, with_lengths(block.prefill, counts), x, old, rate)
             new_states.append(new)
-        return normalise(self.norm, x), tuple(new_states)
+        return normalise(self.norm, x, position_mask(x, counts, None)), tuple(new_states)
 
     def step(
         self, x_t: Float[Tensor, "B H"], state: tuple[Any, ...], rate: float = 1.0
