@@ -80,8 +80,8 @@ def test_operators_for_padded_chunks_stay_remembered() -> None:
     model = SequenceModel(output_size=2, features=4, num_layers=1, block=block).eval()
     layer = model.stack.blocks[0].layer
     made = []
-    make = layer._chunk_operators
-    layer._chunk_operators = lambda block, rate: made.append(block) or make(block, rate)
+    make = layer.chunk_operators
+    layer.chunk_operators = lambda block, rate: made.append(block) or make(block, rate)
     with torch.no_grad():
         for seed in range(3):
             torch.manual_seed(seed)
