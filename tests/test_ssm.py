@@ -70,6 +70,21 @@ def test_discretize_takes_a_batch_of_systems(method):
         torch.testing.assert_close(batch.B[index], one.B, atol=SCIPY_TOLERANCE[method], rtol=0)
 
 
+def test_large_systems_are_discretised_on_several_threads():
+    A, B = hippo.legs(256)
+    step_sizes = torch.tensor([1e-3, 1e-2, 0.1], dtype=torch.float64)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        system = ssm.discretize(A.expand(3, -1, -1), B.expand(3, -1), step_sizes)
+    finally:
+        torch.set_num_threads(threads)
+    for row, step_size in enumerate(step_sizes):
+        forward, backward = (torch.eye(256) + sign * step_size / 2 * A for sign in (1, -1))
+        torch.testing.assert_close(backward @ system.A[row], forward, rtol=0, atol=1e-9)
+        torch.testing.assert_close(backward @ system.B[row], step_size * B, rtol=0, atol=1e-9)
+
+
 def test_zero_order_hold_needs_no_inverse_of_the_state_matrix():
     # An integrator: x' = u held for Δ adds Δ·u, and A = 0 has no inverse.
     A, B = torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 Discretization = Literal["bilinear", "zoh"]
 DISCRETIZATIONS: tuple[str, ...] = get_args(Discretization)
 
+# From some 200 rows on, a batch of solves on several threads ends in errors of the linear algebra library
+# ("Pivots given to lu_solve …"), whatever the matrices; one at a time, threads share each.
+_LARGE = 128
+
 
 class DiscreteSSM(NamedTuple):
     """x_k = A x_{k-1} + B u_k."""
@@ -38,8 +42,8 @@ def discretize(
     match method:
         case "bilinear":
             backward = identity - dt / 2 * A
-            A_bar = torch.linalg.solve(backward, identity + dt / 2 * A)
-            B_bar = torch.linalg.solve(backward, dt * B[..., None])[..., 0]
+            both = _solve(backward, torch.cat([identity + dt / 2 * A, dt * B[..., None]], dim=-1))
+            A_bar, B_bar = both[..., :-1], both[..., -1]
         case "zoh":
             # exp of [[A, B], [0, 0]]·Δ holds both Ā and B̄ and needs no inverse of A.
             *batch, N, _ = (dt * A).shape
@@ -51,6 +55,14 @@ def discretize(
         case _:
             raise ValueError(f"discretization is {method!r}; choose 'bilinear' or 'zoh'.")
     return DiscreteSSM(A_bar, B_bar)
+
+
+def _solve(matrix: Float[Tensor, "*batch N N"], right: Float[Tensor, "*batch N K"]) -> Tensor:
+    """X of matrix @ X = right."""
+    if matrix.ndim == 2 or matrix.shape[-1] < _LARGE or matrix.device.type != "cpu":
+        return torch.linalg.solve(matrix, right)
+    pairs = zip(matrix.flatten(0, -3), right.flatten(0, -3), strict=True)
+    return torch.stack([torch.linalg.solve(*pair) for pair in pairs]).view_as(right)
 
 
 def step(
