@@ -18,7 +18,7 @@ from torchs4.data.sequences import (
     hold_out,
     require_validation_fraction,
 )
-from torchs4.description import InputDescription
+from torchs4.description import InputDescription, Scaling
 from torchs4.tasks import Classification
 
 if TYPE_CHECKING:
@@ -34,16 +34,17 @@ if TYPE_CHECKING:
 
     Convert = Callable[[UInt8[ndarray, "B 1024 d"]], Float[Tensor, "B 1024 d"]]
 
-_SIDE = 32
-_PIXELS = _SIDE * _SIDE
+SIDE = 32
+_PIXELS = SIDE * SIDE
 _CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 # A record is a label, then all red, all green and all blue values.
 _RECORD = 1 + 3 * _PIXELS
 _TRAIN_FILES = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 
-_COLOUR_MEANS, _COLOUR_DEVIATIONS = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)
-_GREY_MEAN, _GREY_DEVIATION = 122.6 / 255, 61 / 255
+# From values between 0 and 1 to those that a model reads.
+COLOUR_SCALING = Scaling((0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616))
+GREY_SCALING = Scaling((122.6 / 255,), (61 / 255,))
 # Luminance of ITU-R 601 (0.299, 0.587, 0.114) in units of 2⁻¹⁶, which is how image libraries compute it.
 _LUMINANCE = (19595, 38470, 7471)
 
@@ -83,7 +84,7 @@ class CIFAR10:
         convert = _standardise_grey if self.grey else _standardise_colour
         convert_train = partial(_augmented, convert) if self.augment else convert
         return SequenceData(
-            input=InputDescription("values", 1 if self.grey else 3, _PIXELS, image=(_SIDE, _SIDE)),
+            input=InputDescription("values", 1 if self.grey else 3, _PIXELS, image=(SIDE, SIDE)),
             task=Classification(_CLASSES),
             train=ArraySplit(images, labels, train, convert_train),
             validation=ArraySplit(images, labels, validation, convert),
@@ -138,14 +139,18 @@ def _luminance(planes: UInt8[ndarray, "count 3 1024"]) -> UInt8[ndarray, "count 
 def _standardise_colour(
     rows: UInt8[ndarray, "B 1024 3"], generator: torch.Generator | None = None
 ) -> Float[Tensor, "B 1024 3"]:
-    x = torch.from_numpy(rows).to(torch.float32) / 255
-    return (x - torch.tensor(_COLOUR_MEANS)) / torch.tensor(_COLOUR_DEVIATIONS)
+    return _standardised(rows, COLOUR_SCALING)
 
 
 def _standardise_grey(
     rows: UInt8[ndarray, "B 1024 1"], generator: torch.Generator | None = None
 ) -> Float[Tensor, "B 1024 1"]:
-    return (torch.from_numpy(rows).to(torch.float32) / 255 - _GREY_MEAN) / _GREY_DEVIATION
+    return _standardised(rows, GREY_SCALING)
+
+
+def _standardised(rows: UInt8[ndarray, "B 1024 d"], scaling: Scaling) -> Float[Tensor, "B 1024 d"]:
+    x = torch.from_numpy(rows).to(torch.float32) / 255
+    return (x - torch.tensor(scaling.shift)) / torch.tensor(scaling.scale)
 
 
 def _augmented(
@@ -156,10 +161,10 @@ def _augmented(
     count = len(rows)
     down, right = torch.randint(-_CROP_PADDING, _CROP_PADDING + 1, (2, count, 1), generator=generator).numpy()
     mirrored = torch.randint(2, (count, 1), generator=generator).bool().numpy()
-    place = np.arange(_SIDE)
+    place = np.arange(SIDE)
     y = _reflect(place + down)
     x = _reflect(np.where(mirrored, place[::-1], place) + right)
-    sources = (np.arange(count)[:, None, None] * _SIDE + y[:, :, None]) * _SIDE + x[:, None, :]
+    sources = (np.arange(count)[:, None, None] * SIDE + y[:, :, None]) * SIDE + x[:, None, :]
     # Taking whole pixels from one flat list is several times faster than indexing by two arrays.
     moved = rows.reshape(count * _PIXELS, -1).take(sources.ravel(), axis=0)
     return convert(moved.reshape(rows.shape))
@@ -168,4 +173,4 @@ def _augmented(
 def _reflect(place: Int[ndarray, "..."]) -> Int[ndarray, "..."]:
     """Places outside the picture, mirrored at its edge: -1 is 0, -2 is 1."""
     place = np.where(place < 0, -1 - place, place)
-    return np.where(place >= _SIDE, 2 * _SIDE - 1 - place, place)
+    return np.where(place >= SIDE, 2 * SIDE - 1 - place, place)
