@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torchs4.cli.consoles import errors
 from torchs4.models import SequenceModel
+from torchs4.models.bundled import bundled_names, bundled_run
 from torchs4.training.display import Display
 from torchs4.training.finish import load_best
 from torchs4.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def named_run(place: Path) -> RunFolder:
+    """A run's folder, or that of a model that comes with torchs4."""
+    if place.is_dir():
+        return RunFolder(place)
+    bundled = bundled_run(place)
+    if bundled is None:
+        raise ValueError(
+            f"{place} is not a run: there is no such folder. Pass a folder of `s4 train`, or the name of a "
+            f"model that comes with torchs4: {', '.join(bundled_names())}."
+        )
+    return RunFolder(bundled)
 
 
 def best_model(folder: RunFolder) -> SequenceModel:

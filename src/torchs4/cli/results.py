@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import tyro
 from accelerate import Accelerator
@@ -12,9 +12,9 @@ from rich.table import Table
 
 from torchs4 import plots
 from torchs4.cli.consoles import console
+from torchs4.cli.models import named_run
 from torchs4.data import data_folder
 from torchs4.memory import keep_memory
-from torchs4.models.bundled import bundled_names, bundled_run
 from torchs4.tasks import Metric
 from torchs4.training.display import Display
 from torchs4.training.evaluation import evaluate
@@ -56,7 +56,9 @@ class CompareArguments:
 def evaluate_run(arguments: list[str]) -> int:
     """Measure again."""
     chosen = tyro.cli(EvaluateArguments, prog="s4 evaluate", args=arguments)
-    folder, stated = _run_folder(chosen.run)
+    folder = named_run(chosen.run)
+    # A bundled model's card states what it reaches.
+    stated = None if chosen.run.is_dir() else folder.summary()
     config = folder.config()
     keep_memory()
     accelerator = Accelerator(mixed_precision="bf16" if config.precision == "bfloat16" else "no")
@@ -85,20 +87,6 @@ def evaluate_run(arguments: list[str]) -> int:
             metric = data.task.metrics[0]
             display.say(f"Its card says {metric.show(stated[f'test_{metric.name}'])}.")
     return 0
-
-
-def _run_folder(place: Path) -> tuple[RunFolder, dict[str, Any] | None]:
-    """A run, and what is stated of it if it comes with torchs4."""
-    if place.is_dir():
-        return RunFolder(place), None
-    bundled = bundled_run(place)
-    if bundled is None:
-        raise ValueError(
-            f"{place} is not a run: there is no such folder. Pass a folder of `s4 train`, or the name of a "
-            f"model that comes with torchs4: {', '.join(bundled_names())}."
-        )
-    folder = RunFolder(bundled)
-    return folder, folder.summary()
 
 
 def compare(arguments: list[str]) -> int:
