@@ -27,7 +27,8 @@ USAGE = """\
   s4 generate RUN --prompt TEXT  text that a model of characters writes
   s4 table lra|images|speech     our results beside every row of the paper's tables
   s4 reproduce [NAME …]          train one experiment after the other, and go on where it stopped
-  s4 export RUN --output FOLDER  a model as ONNX graphs, which run without PyTorch
+  s4 export RUN --to onnx|web    a model as ONNX graphs, which need no PyTorch, or with a page for browsers
+  s4 serve FOLDER                such a page, on this machine only
   s4 data list                   the datasets: which are here, how large, what licence
   s4 data get NAME               download one
   s4 --version                   which version this is
@@ -48,6 +49,7 @@ COMMANDS = {
     "stream": ("torchs4.cli.stream", "stream"),
     "generate": ("torchs4.cli.generate", "generate"),
     "export": ("torchs4.cli.export", "export"),
+    "serve": ("torchs4.cli.serve", "serve"),
     "compare": ("torchs4.cli.results", "compare"),
     "table": ("torchs4.cli.table", "show_table"),
     "reproduce": ("torchs4.cli.reproduce", "reproduce"),

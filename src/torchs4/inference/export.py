@@ -64,6 +64,13 @@ def export_onnx(
         refused if it predicts something else than PyTorch; sequences of a batch share a scale, so they depend
         on one another by as much as they are rounded.
     """
+    return write_files(Path(path), onnx_files(model, chunk, rate, mixing))
+
+
+def onnx_files(
+    model: SequenceModel, chunk: int, rate: float = 1.0, mixing: Mixing = "float32"
+) -> dict[str, bytes]:
+    """The graphs and their description, by the names of their files."""
     require_choice("mixing", mixing, _MIXINGS)
     require_streaming(model)
     require_whole("chunk", chunk, 1)
@@ -85,7 +92,7 @@ def export_onnx(
     if mixing == "int8":
         _require_faithful(files[CHUNK_FILE], description)
     files[DESCRIPTION_FILE] = (json.dumps(description, indent=1) + "\n").encode()
-    return _write(Path(path), files)
+    return files
 
 
 def _require_exportable(model: SequenceModel) -> None:
@@ -249,24 +256,7 @@ def _example(model: SequenceModel, length: int) -> Tensor:
     return x.float().double()
 
 
-def _require_faithful(chunk_graph: bytes, description: dict[str, Any]) -> None:
-    """The exported chunk has to predict what PyTorch predicts for the example."""
-    runtime = import_onnxruntime()
-    samples = np.array(
-        description["example"]["samples"], _FLOAT if description["reads"] == "values" else _WHOLE
-    )
-    start = {part["name"]: np.zeros([1, *part["shape"][1:]], part["dtype"]) for part in description["state"]}
-    predicted = runtime.InferenceSession(chunk_graph).run(["prediction"], {"samples": samples[None], **start})
-    expected = np.array(description["example"]["chunk_prediction"])
-    error = float(np.abs(predicted[0][0] - expected).max() / np.abs(expected).max())
-    if not error <= INT8_TOLERANCE:
-        raise ValueError(
-            f"With mixing='int8' the example's prediction differs by {error:.1%} of its size; "
-            f"{INT8_TOLERANCE:.0%} are allowed. Export this model with mixing='float32'."
-        )
-
-
-def _write(folder: Path, files: dict[str, bytes]) -> Path:
+def write_files(folder: Path, files: dict[str, bytes]) -> Path:
     """Every file is written whole beside an old one before any takes its place."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; an export is a folder. Choose another name.")
