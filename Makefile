@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint types arrows unit clean
+.PHONY: help quickstart test lint types arrows unit browser browser-needs clean
 
 help:
 	@echo "make quickstart   train a digit reader in about three minutes, then stream one digit through it"
 	@echo "make test         lint, types, import arrows and all tests"
+	@echo "make browser      tests of the exported page in Chromium, with screenshots in build/browser"
 	@echo "make clean        remove the virtual environment and caches"
 
 quickstart: $(VENV)/.installed-train
@@ -30,6 +31,17 @@ arrows: $(VENV)/.installed-dev
 # Two workers with one thread each beat one worker with two threads on tests this small.
 unit: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+browser: browser-needs $(VENV)/.installed-dev
+	@mkdir -p build
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser --basetemp build/browser tests/inference
+
+# Says what is missing and installs nothing: a browser is for the machine's owner to decide.
+browser-needs:
+	@command -v chromedriver >/dev/null && { command -v chromium || command -v google-chrome; } >/dev/null || \
+		{ echo "make browser needs Chromium and its driver. On Debian: apt-get install chromium chromium-driver"; exit 1; }
+	@test -d node_modules/onnxruntime-web || \
+		{ echo "make browser needs onnxruntime-web. Get it with: npm install --no-save onnxruntime-web"; exit 1; }
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

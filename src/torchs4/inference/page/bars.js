@@ -9,8 +9,10 @@ export class Bars {
     this.names = names.map(shown);
     this.ranked = names.length > MOST;
     this.list = document.getElementById("bars");
-    // Short names leave room for two columns on a narrow screen.
-    this.list.classList.toggle("few", this.names.every((name) => name.length <= 3));
+    const longest = Math.max(...this.names.map((name) => name.length));
+    // Bars begin below one another; short names leave room for two columns on a narrow screen.
+    this.list.style.setProperty("--name", `${Math.min(Math.max(longest, 2), MOST)}ch`);
+    this.list.classList.toggle("few", longest <= 3);
     const count = this.ranked ? RANKED : names.length;
     this.rows = Array.from({ length: count }, (_, index) => this.#addRow(this.ranked ? "" : this.names[index]));
     this.clear();
@@ -31,7 +33,7 @@ export class Bars {
     for (const { row, label, fill, share } of this.rows) {
       row.classList.remove("leads");
       if (this.ranked) label.textContent = "\u00a0";
-      fill.style.transform = "scaleX(0)";
+      fill.style.width = "0";
       share.textContent = "";
     }
   }
@@ -46,7 +48,7 @@ export class Bars {
       const index = order[place];
       row.classList.toggle("leads", index === leader);
       if (this.ranked) label.textContent = this.names[index];
-      fill.style.transform = `scaleX(${probabilities[index]})`;
+      fill.style.width = `${100 * probabilities[index]}%`;
       share.textContent = percent(probabilities[index]);
     });
   }

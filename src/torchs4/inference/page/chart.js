@@ -8,7 +8,7 @@ export class Chart {
   // unit: what the horizontal axis counts. perUnit: positions of one such unit.
   constructor(canvas, names, unit, perUnit = 1) {
     Object.assign(this, { canvas, names, unit, perUnit });
-    this.begin(1);
+    this.begin(0);
     new ResizeObserver(() => this.draw()).observe(canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
@@ -26,7 +26,7 @@ export class Chart {
   draw() {
     const { context, width, height } = fitted(this.canvas);
     const colours = themeColours();
-    const x = (position) => ROOM.left + (position / this.length) * (width - ROOM.left - ROOM.right);
+    const x = (position) => ROOM.left + (position / (this.length || 1)) * (width - ROOM.left - ROOM.right);
     const y = (value) => height - ROOM.bottom - value * (height - ROOM.top - ROOM.bottom);
     this.#drawAxes(context, colours, x, y, width, height);
     if (this.rows.length === 0) return;
@@ -128,6 +128,7 @@ function line(context, x1, y1, x2, y2) {
 
 // Round numbers up to the length, four to eight of them.
 function ticks(length) {
+  if (length <= 0) return [];
   const rough = length / 5;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);

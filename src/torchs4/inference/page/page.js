@@ -63,8 +63,9 @@ function hooks(model, reader, show) {
   };
 }
 
-begin().catch((error) => {
+// Whatever goes wrong, now or while something is read, is told.
+window.addEventListener("unhandledrejection", ({ reason }) => {
   document.body.dataset.state = "failed";
-  document.getElementById("lead").textContent = `This page could not begin: ${error.message}`;
-  throw error;
+  document.getElementById("lead").textContent = `Something went wrong: ${reason?.message ?? reason}`;
 });
+begin();

@@ -4,13 +4,16 @@
 const FRAME_MILLISECONDS = 11;
 
 export class Reader {
-  // inChunks: whether a prediction for every chunk is enough. told: what to show after each frame besides.
-  constructor(model, bars, chart, { inChunks = false, curves = (probabilities) => probabilities } = {}) {
-    Object.assign(this, { model, bars, chart, inChunks, curves });
+  // inChunks: whether a prediction for every chunk is enough.
+  constructor(model, bars, chart, { inChunks = false } = {}) {
+    Object.assign(this, { model, bars, chart, inChunks });
     this.samples = [];
     this.rows = [];
     this.turn = 0;
+    // What a view shows besides, after each frame.
     this.told = () => {};
+    // The points of the curves at a position, if it has some.
+    this.curves = (probabilities) => probabilities;
   }
 
   // Forgets everything; whatever is being read stops.
@@ -19,7 +22,7 @@ export class Reader {
     this.rows = [];
     this.samples = [];
     this.bars.clear();
-    this.chart.begin(1);
+    this.chart.begin(0);
     this.chart.draw();
     document.body.dataset.state = state;
     return this.turn;
@@ -55,7 +58,8 @@ export class Reader {
   add(rows) {
     for (const { position, probabilities } of rows) {
       this.rows.push(probabilities);
-      this.chart.add(position, this.curves(probabilities, position));
+      const values = this.curves(probabilities, position);
+      if (values) this.chart.add(position, values);
     }
   }
 

@@ -42,8 +42,10 @@ export function text(reader, { view }) {
     const seconds = Math.min(Math.max(tokens.length / CHARACTERS_PER_SECOND, SHORTEST_SECONDS), LONGEST_SECONDS);
     return reader.read(tokens, seconds);
   };
-  // The curve of a writer: how likely it found the character that came.
-  if (writes) reader.curves = (probabilities, position) => [position < tokens.length ? probabilities[tokens[position]] : 0];
+  // The curve of a writer: how likely it found the character that came; after the last one none did.
+  if (writes) {
+    reader.curves = (probabilities, position) => position < tokens.length && [probabilities[tokens[position]]];
+  }
 
   document.getElementById("again").addEventListener("click", () => show(words.value));
   words.addEventListener("input", () => {
