@@ -8,13 +8,15 @@ ort.env.wasm.wasmPaths = { wasm: new URL("ort-wasm-simd-threaded.wasm", import.m
 const ARRAYS = { float32: Float32Array, float64: Float64Array, int64: BigInt64Array };
 
 export class Model {
-  static async load() {
+  // Chunks are quicker, steps tell more. The graph for chunks is large, and left out where it is not needed.
+  static async load({ inChunks }) {
     const response = await fetch("model.json");
     if (!response.ok) throw new Error(`model.json could not be loaded (${response.status}).`);
     const about = await response.json();
     const graphs = {};
     for (const [kind, file] of Object.entries(about.graphs)) {
-      if (file) graphs[kind] = await ort.InferenceSession.create(file);
+      const isNeeded = kind === "step" || inChunks || !about.graphs.step;
+      if (file && isNeeded) graphs[kind] = await ort.InferenceSession.create(file);
     }
     return new Model(about, graphs);
   }
@@ -25,16 +27,15 @@ export class Model {
     this.columns = about.reads === "tokens" ? 1 : about.input_features;
   }
 
-  // A sequence that is read from its beginning. Chunks are quicker, steps tell more.
-  begin({ inChunks = false } = {}) {
-    return new Reading(this, inChunks || !this.graphs.step);
+  // A sequence that is read from its beginning.
+  begin() {
+    return new Reading(this);
   }
 }
 
 class Reading {
-  constructor(model, inChunks) {
+  constructor(model) {
     this.model = model;
-    this.inChunks = inChunks;
     this.position = 0;
     this.state = model.about.state.map(({ name, shape, dtype }) => {
       const size = shape.slice(1).reduce((product, length) => product * length, 1);
@@ -49,7 +50,7 @@ class Reading {
     const { model, position } = this;
     const left = samples.length / model.columns - position;
     const { chunk } = model.about;
-    const steps = model.graphs.step && (!this.inChunks || left < chunk);
+    const steps = model.graphs.step && (!model.graphs.chunk || left < chunk);
     const count = steps ? 1 : chunk;
     const part = samples.slice(position * model.columns, (position + count) * model.columns);
     const prediction = await this.#run(steps ? "step" : "chunk", part, steps ? [1] : [1, chunk]);

@@ -29,14 +29,14 @@ async function begin() {
   if (page.title) document.getElementById("title").textContent = document.title = page.title;
   document.getElementById("speed-label").hidden = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-  const model = await Model.load();
+  const model = await Model.load({ inChunks: kind === "sound" });
   const { about } = model;
   const isWriting = kind === "writing";
   const bars = new Bars(about.names);
   const curves = isWriting ? ["what came"] : about.names;
   const perUnit = kind === "sound" ? about.sample_rate : 1;
   const chart = new Chart(document.getElementById("chart"), curves, view.unit, perUnit);
-  const reader = new Reader(model, bars, chart, { inChunks: kind === "sound" });
+  const reader = new Reader(model, bars, chart);
   if (isWriting) document.getElementById("course-title").textContent = "How likely each character was that came";
   const show = view.start(reader, page);
   document.getElementById("lead").textContent = view.lead;

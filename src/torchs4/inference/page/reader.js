@@ -4,9 +4,8 @@
 const FRAME_MILLISECONDS = 11;
 
 export class Reader {
-  // inChunks: whether a prediction for every chunk is enough.
-  constructor(model, bars, chart, { inChunks = false } = {}) {
-    Object.assign(this, { model, bars, chart, inChunks });
+  constructor(model, bars, chart) {
+    Object.assign(this, { model, bars, chart });
     this.samples = [];
     this.rows = [];
     this.turn = 0;
@@ -34,7 +33,7 @@ export class Reader {
     const length = samples.length / this.model.columns;
     this.samples = samples;
     this.chart.begin(length);
-    const reading = this.model.begin({ inChunks: this.inChunks });
+    const reading = this.model.begin();
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     let due = 0;
     let before = performance.now();

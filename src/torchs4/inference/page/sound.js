@@ -95,7 +95,7 @@ async function listen(reader, wave, rate, stopped) {
 }
 
 async function follow(reader, wave, rate, turn, heard, stop) {
-  const reading = reader.model.begin({ inChunks: true });
+  const reading = reader.model.begin();
   let samples = new Float32Array(0);
   while (turn === reader.turn && document.body.dataset.state === "listening") {
     samples = joined([samples, ...heard.splice(0)]);
