@@ -96,8 +96,8 @@ class Browser:
         entries = self._do("se/log", {"type": "browser"})
         return [entry["message"] for entry in entries if entry["level"] in ("WARNING", "SEVERE")]
 
-    def draw(self, selector: str, points: Sequence[tuple[float, float]]) -> None:
-        """A stroke with the mouse; points are shares of the element's width and height."""
+    def draw(self, selector: str, points: Sequence[tuple[float, float]], pointer: str = "mouse") -> None:
+        """A stroke with the mouse, or by "touch"; points are shares of the element's width and height."""
         box = self.run(
             "const e = document.querySelector(arguments[0]); e.scrollIntoView({block: 'center'});"
             "const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]",
@@ -118,7 +118,13 @@ class Browser:
             *moves[1:],
             {"type": "pointerUp", "button": 0},
         ]
-        self._do("actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": actions}]})
+        source = {
+            "type": "pointer",
+            "id": pointer,
+            "parameters": {"pointerType": pointer},
+            "actions": actions,
+        }
+        self._do("actions", {"actions": [source]})
 
     def click(self, selector: str) -> None:
         """With the mouse, as a person."""

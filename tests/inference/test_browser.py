@@ -140,6 +140,12 @@ def test_a_digit_is_drawn_and_read(browser: Browser, tmp_path: Path) -> None:
         browser.screenshot(tmp_path / "read.png")
         browser.click("#clear")
         assert browser.run("return torchs4.probabilities()") is None
+        browser.look(*NARROW)
+        browser.draw("#pad", [(0.5, 0.1 + 0.08 * step) for step in range(11)], "touch")
+        browser.wait("document.body.dataset.state === 'reading'")
+        browser.wait("document.body.dataset.state === 'done'")
+        assert browser.run("return document.querySelector('#verdict-name').textContent") == "1"
+        browser.screenshot(tmp_path / "read-narrow.png")
 
 
 def assert_prepared_like_mnist(image: torch.Tensor) -> None:

@@ -39,7 +39,7 @@ export class Picture {
 
   #tell(position) {
     const pixels = this.view.side ** 2;
-    this.caption.textContent = position < pixels ? `pixel ${position} of ${pixels}` : `all ${pixels} pixels read`;
+    this.caption.textContent = position < pixels ? `pixel ${position} of ${pixels}` : `${pixels} pixels read`;
     this.draw(position);
   }
 
