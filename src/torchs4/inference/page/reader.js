@@ -11,6 +11,8 @@ export class Reader {
     this.turn = 0;
     // What a view shows besides, after each frame.
     this.told = () => {};
+    // Positions at the end that the curves do not reach.
+    this.beyond = 0;
     // The points of the curves at a position, if it has some.
     this.curves = (probabilities) => probabilities;
   }
@@ -32,7 +34,7 @@ export class Reader {
     const turn = this.clear("reading");
     const length = samples.length / this.model.columns;
     this.samples = samples;
-    this.chart.begin(length);
+    this.chart.begin(length - this.beyond);
     const reading = this.model.begin();
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     let due = 0;

@@ -44,6 +44,7 @@ export function text(reader, { view }) {
   };
   // The curve of a writer: how likely it found the character that came; after the last one none did.
   if (writes) {
+    reader.beyond = 1;
     reader.curves = (probabilities, position) => position < tokens.length && [probabilities[tokens[position]]];
   }
 
