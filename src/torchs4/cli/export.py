@@ -30,8 +30,8 @@ class ExportArguments:
             `s4 serve FOLDER`.
         chunk: for onnx: samples that the graph for chunks takes at a time; by default 64.
         rate: for onnx: step size of the samples relative to training: 2 when only every second one will come.
-        mixing: for onnx: numbers in which features are mixed, float32 by default; int8 is refused where it would
-            change predictions.
+        mixing: for onnx: numbers in which features are mixed, float32 by default; int8 is refused where it
+            would change predictions.
         side: for web: the model reads drawn pictures of so many pixels each way, row by row, as values from 0
             to 1. Known of digits and sequential MNIST.
         onnxruntime_web: for web: folder of that npm package; by default it is looked for in node_modules,
@@ -56,9 +56,7 @@ def export(arguments: list[str]) -> int:
     model = best_model(run)
     output = chosen.output or Path(f"{run.path.resolve().name}-{chosen.to}")
     if chosen.to == "onnx":
-        options = {
-            name: value for name in _FOR_ONNX if (value := getattr(chosen, name)) is not None
-        }
+        options = {name: value for name in _FOR_ONNX if (value := getattr(chosen, name)) is not None}
         folder = export_onnx(model, output, **options)
     else:
         _require_probabilities(run)

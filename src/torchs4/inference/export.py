@@ -256,6 +256,23 @@ def _example(model: SequenceModel, length: int) -> Tensor:
     return x.float().double()
 
 
+def _require_faithful(chunk_graph: bytes, description: dict[str, Any]) -> None:
+    """The exported chunk has to predict what PyTorch predicts for the example."""
+    runtime = import_onnxruntime()
+    samples = np.array(
+        description["example"]["samples"], _FLOAT if description["reads"] == "values" else _WHOLE
+    )
+    start = {part["name"]: np.zeros([1, *part["shape"][1:]], part["dtype"]) for part in description["state"]}
+    predicted = runtime.InferenceSession(chunk_graph).run(["prediction"], {"samples": samples[None], **start})
+    expected = np.array(description["example"]["chunk_prediction"])
+    error = float(np.abs(predicted[0][0] - expected).max() / np.abs(expected).max())
+    if not error <= INT8_TOLERANCE:
+        raise ValueError(
+            f"With mixing='int8' the example's prediction differs by {error:.1%} of its size; "
+            f"{INT8_TOLERANCE:.0%} are allowed. Export this model with mixing='float32'."
+        )
+
+
 def write_files(folder: Path, files: dict[str, bytes]) -> Path:
     """Every file is written whole beside an old one before any takes its place."""
     if folder.exists() and not folder.is_dir():
