@@ -58,8 +58,10 @@ def mnist_cpu(permutation: PixelOrder) -> TrainingConfig[MNIST]:
     return TrainingConfig(
         data=MNIST(permutation=permutation),
         model=network(layers=4, features=96, state_size=32, norm="batch"),
-        optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=50, warmup_steps=500),
-        budget=BudgetOptions(epochs=6, evaluate_every=250, validation_examples=1000),
+        optim=OptimizerOptions(
+            lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=50, warmup_steps=500, average=0.999
+        ),
+        budget=BudgetOptions(epochs=8, evaluate_every=540, validation_examples=2000),
     )
 
 

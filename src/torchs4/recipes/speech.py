@@ -28,6 +28,7 @@ def raw_modern() -> TrainingConfig[SpeechCommands]:
 
 
 def raw_cpu() -> TrainingConfig[SpeechCommands]:
+    # In one direction, so that it can listen as it is spoken to: streamed, exported, in a browser.
     return TrainingConfig(
         data=SpeechCommands(form="raw", version="0.01", split="official", augment=True),
         model=network(
@@ -39,9 +40,10 @@ def raw_cpu() -> TrainingConfig[SpeechCommands]:
             norm="batch",
             dropout=0.1,
             tied_dropout=True,
-            bidirectional=True,
         ),
-        optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=16, warmup_steps=300),
+        optim=OptimizerOptions(
+            lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=16, warmup_steps=300, average=0.999
+        ),
         budget=BudgetOptions(epochs=40),
     )
 
