@@ -272,7 +272,7 @@ class SSMLayer(nn.Module, ABC):
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             # A kernel that is remembered costs nothing, and a graph must not depend on lengths.
             return False
-        if self._blocks_pay_from is None or self.bidirectional or ops.runs_reference(x):
+        if self._blocks_pay_from is None or self.bidirectional or ops.implementation_on(x.device) != "cpu":
             return False
         batch, length, _ = x.shape
         return batch <= _FEW and length >= batch * self._blocks_pay_from

@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from torchs4.ops import reference, registered
+from torchs4.ops import registered
+from torchs4.ops.dispatch import home_of
+from torchs4.ops.dtypes import kernel_dtype
+from torchs4.ops.forms import BlockWeights, ChunkOperators, DiscreteDPLR, NormWeights, PreparedBlocks
 from torchs4.ops.implementation import (
     get_implementation,
     implementation_for,
-    runs_reference,
+    implementation_on,
     set_implementation,
 )
 from torchs4.ops.reference import (
-    BlockWeights,
-    ChunkOperators,
-    DiscreteDPLR,
-    NormWeights,
-    PreparedBlocks,
     dense_chunk_operators,
     dense_kernel,
     dense_step,
@@ -32,12 +30,10 @@ from torchs4.ops.reference import (
     discretize_dplr,
     output_row,
 )
-from torchs4.ops.registered import kernel_dtype
 from torchs4.ops.transforms import inside_transform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import ModuleType
 
     from jaxtyping import Bool, Float
 
@@ -64,13 +60,13 @@ __all__ = [
     "dropout",
     "gated_residual",
     "get_implementation",
+    "implementation_on",
     "inside_transform",
     "kernel_dtype",
     "long_convolution",
     "masked_batch_norm",
     "output_row",
     "prepare_blocks",
-    "runs_reference",
     "set_implementation",
 ]
 
@@ -93,7 +89,7 @@ def dplr_kernel(
     _require_shape("B", B, (H, n, 2))
     _require_shape("C", C, (C.shape[0], H, n, 2))
     _require_shape("dt", dt, (H,))
-    run = _operators()
+    run = home_of("modal_kernel", C)
     return run.modal_kernel(*run.bilinear(A, P, Q, B, dt), C, length)
 
 
@@ -111,8 +107,8 @@ def diagonal_kernel(
     _require_shape("B", B, (H, n, 2))
     _require_shape("C", C, (C.shape[0], H, n, 2))
     _require_shape("dt", dt, (H,))
-    a, weights = reference.power_system(A, B, C, dt, method)
-    return _operators().power_kernel(a, weights, length, kernel_dtype(C))
+    run = home_of("power_kernel", C)
+    return run.power_kernel(*run.power_system(A, B, C, dt, method), length, kernel_dtype(C))
 
 
 def long_convolution(
@@ -132,7 +128,8 @@ def long_convolution(
         _require_shape("backward_kernel", backward_kernel, tuple(kernel.shape))
     if skip is not None:
         _require_shape("skip", skip, tuple(kernel.shape[:2]))
-    return _operators().long_convolution(u, kernel, backward_kernel, skip).permute(1, 2, 0, 3)
+    run = home_of("long_convolution", u)
+    return run.long_convolution(u, kernel, backward_kernel, skip).permute(1, 2, 0, 3)
 
 
 def dplr_chunk_operators(
@@ -145,7 +142,9 @@ def dplr_chunk_operators(
     block: int,
 ) -> ChunkOperators:
     """What the system of `dplr_kernel` does to a block of that many samples."""
-    return _modal_chunk_operators(_operators().bilinear(A, P, Q, B, dt), C, block)
+    _require_length(block)
+    run = home_of("modal_chunk_operators", C)
+    return ChunkOperators(*run.modal_chunk_operators(*run.bilinear(A, P, Q, B, dt), C, block))
 
 
 def diagonal_chunk_operators(
@@ -157,13 +156,9 @@ def diagonal_chunk_operators(
     method: Discretization = "zoh",
 ) -> ChunkOperators:
     """What the system of `diagonal_kernel` does to a block of that many samples."""
-    return _modal_chunk_operators(reference.diagonal_system(A, B, dt, method), C, block)
-
-
-def _modal_chunk_operators(system: tuple[Tensor, ...], C: Tensor, block: int) -> ChunkOperators:
     _require_length(block)
-    implementation = reference if runs_reference(C) else _operators()
-    return ChunkOperators(*implementation.modal_chunk_operators(*system, C, block))
+    run = home_of("modal_chunk_operators", C)
+    return ChunkOperators(*run.modal_chunk_operators(*run.diagonal_system(A, B, dt, method), C, block))
 
 
 def chunk_pass(
@@ -185,8 +180,7 @@ def chunk_pass(
     _require_shape("u", u, (batch, length, H))
     _require_shape("state", state, (batch, H, N))
     _require_shape("skip", skip, (M, H))
-    implementation = reference if runs_reference(u) else _operators()
-    y, final = implementation.chunk_pass(*operators, skip, u, state)
+    y, final = home_of("chunk_pass", u).chunk_pass(*operators, skip, u, state)
     return y.permute(1, 2, 0, 3), final
 
 
@@ -206,11 +200,7 @@ def gated_residual(
     if scale is not None:
         _require_shape("residual", residual, (len(scale), *residual.shape[1:2], H))
         _require_shape("scale", scale, (len(residual), H))
-    dtypes = {mixed.dtype, bias.dtype, residual.dtype}
-    if dtypes != {torch.float32} and dtypes != {torch.float64}:
-        # Half precision, alone or beside full precision: PyTorch's rules decide what comes out.
-        return reference.gated_residual(mixed, bias, residual, scale)
-    return _operators().gated_residual(mixed, bias, residual, scale)
+    return home_of("gated_residual", mixed, bias, residual).gated_residual(mixed, bias, residual, scale)
 
 
 def dropout(x: Float[Tensor, "*shape"], probability: float) -> Float[Tensor, "*shape"]:
@@ -218,11 +208,10 @@ def dropout(x: Float[Tensor, "*shape"], probability: float) -> Float[Tensor, "*s
 
     What it draws comes from PyTorch's generator: `torch.manual_seed` repeats it.
     """
-    on_cpu = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    if not on_cpu or not 0 < probability < 1 or inside_transform():
-        # Other devices draw masks faster than they could be hashed; transforms have rules about randomness.
-        return torch.nn.functional.dropout(x, probability)
-    return registered.dropout(x, torch.randint(2**63 - 1, ()), probability)
+    if home_of("dropout", x) is registered and x.device.type == "cpu" and 0 < probability < 1:
+        return registered.dropout(x, torch.randint(2**63 - 1, ()), probability)
+    # Other devices draw masks faster than they could be hashed; transforms have rules about randomness.
+    return torch.nn.functional.dropout(x, probability)
 
 
 def masked_batch_norm(
@@ -240,7 +229,8 @@ def masked_batch_norm(
     _require_shape("mask", mask, tuple(x.shape[:-1]))
     _require_shape("weight", weight, (H,))
     _require_shape("bias", bias, (H,))
-    y, mean, variance = _operators().masked_batch_norm(x.to(weight.dtype), mask, weight, bias, epsilon)
+    run = home_of("masked_batch_norm", x)
+    y, mean, variance = run.masked_batch_norm(x.to(weight.dtype), mask, weight, bias, epsilon)
     return y.to(x.dtype), mean.detach(), variance.detach()
 
 
@@ -253,14 +243,7 @@ def dplr_step(
 ) -> tuple[Float[Tensor, "B M H"], Float[Tensor, "B H N"]]:
     """One step at O(N) per feature: the output C x + D u and the next state x."""
     arguments = (*system, C, D, u, state)
-    if inside_transform():
-        return reference.modal_step(*arguments)
-    if torch.is_grad_enabled() and any(x.requires_grad for x in arguments):
-        return reference.modal_step(*arguments)
-    if torch.compiler.is_compiling():
-        return registered.modal_step(*arguments)
-    # Straight to the implementation: a registered operator's call would cost more than the step itself.
-    y, new_state = implementation_for(state).modal_step(*arguments)
+    y, new_state = home_of("modal_step", *arguments).modal_step(*arguments)
     return y, new_state
 
 
@@ -268,11 +251,6 @@ def prepare_blocks(blocks: Sequence[BlockWeights], final_norm: NormWeights | Non
     """Equal blocks and a norm after them, to step in one call; weights that change in place are seen."""
     prepared: PreparedBlocks = implementation_for(blocks[0].mixing_weight).PreparedBlocks(blocks, final_norm)
     return prepared
-
-
-def _operators() -> ModuleType:
-    """Where the operators with a backward pass of their own are taken from."""
-    return reference if inside_transform() else registered
 
 
 def _require_length(length: int) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 if TYPE_CHECKING:
     from types import ModuleType
 
+    import torch
     from torch import Tensor
 
 Implementation = Literal["auto", "reference", "cpu"]
@@ -35,20 +36,22 @@ def get_implementation() -> Implementation:
     return _chosen
 
 
-def runs_reference(tensor: Tensor) -> bool:
-    """Whether the reference's functions run on this tensor."""
-    on_cpu = tensor.device.type == "cpu"
+def implementation_on(device: torch.device) -> str:
+    """The implementation that runs on this device: "cpu" or "reference"."""
+    on_cpu = device.type == "cpu"
     if _chosen == "cpu" and not on_cpu:
         raise ValueError(
-            f"The chosen implementation is 'cpu', but the tensor is on {tensor.device}. "
+            f"The chosen implementation is 'cpu', but the tensor is on {device}. "
             f"Move it to the CPU, or call torchs4.ops.set_implementation('auto')."
         )
-    return _chosen == "reference" or not on_cpu
+    if _chosen == "auto":
+        return "cpu" if on_cpu else "reference"
+    return _chosen
 
 
 def implementation_for(tensor: Tensor) -> ModuleType:
     """The module whose functions run on this tensor."""
-    return _load("reference" if runs_reference(tensor) else "cpu")
+    return _load(implementation_on(tensor.device))
 
 
 def plain_formulas() -> ModuleType:
@@ -56,7 +59,7 @@ def plain_formulas() -> ModuleType:
     return _load("reference")
 
 
-@lru_cache(maxsize=2)
+@lru_cache
 def _load(name: str) -> ModuleType:
     # numba takes a while to import: only those pay who run something.
     return import_module(f"torchs4.ops.{name}")

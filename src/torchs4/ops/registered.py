@@ -16,30 +16,54 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from torchs4.ops.dtypes import kernel_dtype
 from torchs4.ops.implementation import implementation_for, plain_formulas
+
+# Small and differentiable as they are: nothing to register.
+from torchs4.ops.reference import diagonal_system, power_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+__all__ = [
+    "bilinear",
+    "chunk_pass",
+    "diagonal_system",
+    "dropout",
+    "gated_residual",
+    "long_convolution",
+    "masked_batch_norm",
+    "modal_chunk_operators",
+    "modal_kernel",
+    "modal_step",
+    "power_kernel",
+    "power_system",
+]
 
-def kernel_dtype(C: Tensor) -> torch.dtype:
-    """Kernels come in float64 for float64 parameters and in float32 for everything narrower."""
-    return torch.float64 if C.dtype == torch.float64 else torch.float32
+
+def _goes_plainly(tensor: Tensor, backward: str) -> bool:
+    """Whether a gradient is to be differentiated itself, or the implementation does not write it out."""
+    return torch.is_grad_enabled() or not hasattr(implementation_for(tensor), backward)
 
 
 def _differentiably(
     function: Callable[..., Any], inputs: Sequence[Tensor | None], grads: Sequence[Tensor]
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of a plain function for the inputs that want one, fit to be differentiated again."""
+    """The gradients of a plain function for the inputs that want one.
+
+    Fit to be differentiated again, where gradients are on.
+    """
     # One tensor may be two of the inputs, whose gradients are apart.
-    own = [x if x is None or not x.requires_grad else x.view_as(x) for x in inputs]
-    wanted = [x for x in own if x is not None and x.requires_grad]
-    outputs = function(*own)
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    pairs = [(y, grad) for y, grad in zip(outputs, grads, strict=True) if y.requires_grad]
-    found = torch.autograd.grad(
-        [y for y, _ in pairs], wanted, [grad for _, grad in pairs], create_graph=True, allow_unused=True
-    )
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        own = [x if x is None or not x.requires_grad else x.view_as(x) for x in inputs]
+        wanted = [x for x in own if x is not None and x.requires_grad]
+        outputs = function(*own)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        pairs = [(y, grad) for y, grad in zip(outputs, grads, strict=True) if y.requires_grad]
+        found = torch.autograd.grad(
+            [y for y, _ in pairs], wanted, [grad for _, grad in pairs], create_graph=again, allow_unused=True
+        )
     rest = iter(found)
     return tuple(next(rest) if x is not None and x.requires_grad else None for x in own)
 
@@ -212,10 +236,7 @@ long_convolution.register_autograd(_differentiate_long_convolution, setup_contex
 def modal_chunk_operators(
     decay: Tensor, p: Tensor, q: Tensor, b: Tensor, C: Tensor, block: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What a discrete DPLR system does to a block; see reference.ChunkOperators.
-
-    For implementations that have a backward pass of their own; the reference is differentiable as it is.
-    """
+    """What a discrete DPLR system does to a block; see forms.ChunkOperators."""
     reach, sight, response, change = implementation_for(C).modal_chunk_operators(decay, p, q, b, C, block)
     return reach, sight, response, change
 
@@ -249,7 +270,9 @@ def _keep_discrete_system(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tenso
 
 def _differentiate_modal_chunk_operators(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     system = ctx.saved_tensors
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() or not hasattr(
+        implementation_for(system[0]), "modal_chunk_operators_backward"
+    ):
         operators = partial(plain_formulas().modal_chunk_operators, block=grads[0].shape[1])
         return (*_differentiably(operators, system, grads), None)
     return (*modal_chunk_operators_backward(list(grads), *system), None)
@@ -270,7 +293,7 @@ def chunk_pass(
     u: Tensor,
     state: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Outputs (M, B, L, H) and the next state; see reference.chunk_pass, which needs no registration."""
+    """Outputs (M, B, L, H) and the next state; see reference.chunk_pass."""
     y, final = implementation_for(u).chunk_pass(reach, sight, response, change, skip, u, state)
     return y, final
 
@@ -305,7 +328,7 @@ def _keep_chunk(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -
 
 def _differentiate_chunk_pass(ctx: Any, grad: Tensor, final_grad: Tensor) -> tuple[Tensor | None, ...]:
     inputs = ctx.saved_tensors
-    if torch.is_grad_enabled():
+    if _goes_plainly(grad, "chunk_pass_backward"):
         return _differentiably(plain_formulas().chunk_pass, inputs, [grad, final_grad])
     return tuple(chunk_pass_backward(grad, final_grad, list(inputs)))
 

@@ -31,7 +31,7 @@ from torchs4.ops.cpu.modal_powers import (
 )
 from torchs4.ops.cpu.products import copy_matrix, copy_transposed
 from torchs4.ops.cpu.sharing import shared
-from torchs4.ops.registered import kernel_dtype
+from torchs4.ops.dtypes import kernel_dtype
 
 
 def modal_chunk_operators(

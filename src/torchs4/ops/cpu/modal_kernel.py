@@ -43,7 +43,7 @@ from torchs4.ops.cpu.products import (
     copy_transposed,
 )
 from torchs4.ops.cpu.sharing import shared
-from torchs4.ops.registered import kernel_dtype
+from torchs4.ops.dtypes import kernel_dtype
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,6 @@ stands for a conjugate pair, so a row c acts on a state x as 2·Re Σ c x.
 
 from torchs4.ops.reference.batch_norm import masked_batch_norm, masked_batch_norm_backward
 from torchs4.ops.reference.chunks import (
-    ChunkOperators,
     chunk_pass,
     dense_chunk_operators,
     modal_chunk_operators,
@@ -18,7 +17,6 @@ from torchs4.ops.reference.chunks import (
 from torchs4.ops.reference.convolution import long_convolution, long_convolution_backward
 from torchs4.ops.reference.dense import dense_kernel, dense_step, dense_transition
 from torchs4.ops.reference.discretization import (
-    DiscreteDPLR,
     bilinear,
     bilinear_backward,
     diagonal_system,
@@ -31,13 +29,9 @@ from torchs4.ops.reference.dropout import dropout
 from torchs4.ops.reference.gating import gated_residual, gated_residual_backward
 from torchs4.ops.reference.modal_kernel import modal_kernel, modal_kernel_backward
 from torchs4.ops.reference.power_kernel import power_kernel, power_kernel_backward
-from torchs4.ops.reference.steps import BlockWeights, NormWeights, PreparedBlocks, modal_step
+from torchs4.ops.reference.steps import PreparedBlocks, modal_step
 
 __all__ = [
-    "BlockWeights",
-    "ChunkOperators",
-    "DiscreteDPLR",
-    "NormWeights",
     "PreparedBlocks",
     "bilinear",
     "bilinear_backward",

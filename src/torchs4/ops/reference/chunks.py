@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from torchs4.ops.dtypes import kernel_dtype
+from torchs4.ops.forms import ChunkOperators
 from torchs4.ops.reference.dense import dense_transition, krylov, squarings
 from torchs4.ops.reference.discretization import as_real_system, output_row
 from torchs4.ops.reference.modes import ModalSystem, as_complex
-from torchs4.ops.registered import kernel_dtype
 
 if TYPE_CHECKING:
     from jaxtyping import Float
-
-
-class ChunkOperators(NamedTuple):
-    """What a system does to a block of T samples.
-
-    reach: Ā^i b, what a sample leaves in the state i samples later.
-    sight: C Ā^(i+1), what the i-th output sees of the state before the block.
-    response: C Ā^i b, the kernel's first T samples.
-    change: (Ā^T - 1)ᵀ, what a block adds to a state: without the 1 a slow system keeps its digits.
-    """
-
-    reach: Float[Tensor, "H T N"]
-    sight: Float[Tensor, "M H T N"]
-    response: Float[Tensor, "M H T"]
-    change: Float[Tensor, "H N N"]
 
 
 def dense_chunk_operators(
@@ -57,7 +43,8 @@ def modal_chunk_operators(
     """The operators of a discrete DPLR system, in the kernel's precision. Differentiable."""
     system = as_real_system(ModalSystem(*map(as_complex, (decay, p, q, b))))
     operators = dense_chunk_operators(dense_transition(system), system.b, output_row(C), block)
-    return ChunkOperators(*(operator.to(kernel_dtype(C)) for operator in operators))
+    # Copies: a registered operator's outputs may share memory with nothing.
+    return ChunkOperators(*(operator.to(kernel_dtype(C), copy=True) for operator in operators))
 
 
 def chunk_pass(

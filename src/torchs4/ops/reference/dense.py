@@ -10,7 +10,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-    from torchs4.ops.reference.discretization import DiscreteDPLR
+    from torchs4.ops.forms import DiscreteDPLR
 
 
 def dense_transition(system: DiscreteDPLR) -> Float[Tensor, "H N N"]:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from torchs4.ops.forms import DiscreteDPLR
 from torchs4.ops.reference.modes import ModalSystem, as_complex, pair_sum
 
 if TYPE_CHECKING:
     from jaxtyping import Complex, Float
 
     from torchs4.ssm import Discretization
-
-
-class DiscreteDPLR(NamedTuple):
-    """x_k = a·x_{k-1} - p (q x_{k-1}) + b u_k per feature: one step costs O(N). Rank 0 is diagonal."""
-
-    a: Float[Tensor, "H n 2"]
-    p: Float[Tensor, "R H N"]
-    q: Float[Tensor, "R H N"]
-    b: Float[Tensor, "H N"]
 
 
 def discretize_dplr(

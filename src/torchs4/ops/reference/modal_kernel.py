@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchs4.ops.dtypes import kernel_dtype
 from torchs4.ops.reference.contour import Contour
 from torchs4.ops.reference.modes import ModalSystem, as_complex
-from torchs4.ops.registered import kernel_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

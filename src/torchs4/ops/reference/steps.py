@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from jaxtyping import Float
 
-    from torchs4.ops.reference.discretization import DiscreteDPLR
+    from torchs4.ops.forms import BlockWeights, NormWeights
 
 
 def modal_step(
@@ -40,27 +40,6 @@ def modal_step(
         feedback = torch.einsum("rhn,bhn->rbh", q, state)
         new_state = new_state - torch.einsum("rhn,rbh->bhn", p, feedback)
     return torch.einsum("mhn,bhn->bmh", C, new_state) + D * u[:, None], new_state
-
-
-class NormWeights(NamedTuple):
-    """LayerNorm; with a mean and a variance of every feature, BatchNorm by these."""
-
-    weight: Float[Tensor, " H"]
-    bias: Float[Tensor, " H"]
-    epsilon: float
-    mean: Float[Tensor, " H"] | None = None
-    variance: Float[Tensor, " H"] | None = None
-
-
-class BlockWeights(NamedTuple):
-    """A block with a norm before the layer, GELU, gated mixing and residual, ready to step."""
-
-    norm: NormWeights
-    system: DiscreteDPLR
-    C: Float[Tensor, "M H N"]
-    D: Float[Tensor, "M H"]
-    mixing_weight: Float[Tensor, "2*H M*H"]
-    mixing_bias: Float[Tensor, " 2*H"]
 
 
 class PreparedBlocks:

@@ -1,0 +1,42 @@
+"""Where an operator comes from: one rule, asked at every call of every operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from torchs4.ops import reference, registered
+from torchs4.ops.implementation import implementation_for
+from torchs4.ops.transforms import inside_transform
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from torch import Tensor
+
+# Passes over activations: compiled code reads all their tensors in one full precision. What narrow and mixed
+# precisions become is for PyTorch's own rules to say.
+_PASSES = ("gated_residual", "dropout")
+_FULL_PRECISION = ({torch.float32}, {torch.float64})
+
+
+def home_of(operator: str, *tensors: Tensor) -> ModuleType:
+    """The module from which the operator of that name is taken for these tensors.
+
+    - Inside a transform of functions: the plain formulas, which transforms can see into.
+    - A pass over activations that are not all in one full precision: the plain formulas.
+    - A step that is differentiated: the plain formulas. One that is not, outside of a compiler: the
+      implementation itself, because a registered operator's call would cost more than the step.
+    - Everything else: the registered operators, which run the implementation and know its backward pass.
+    """
+    if inside_transform():
+        return reference
+    if operator in _PASSES and {tensor.dtype for tensor in tensors} not in _FULL_PRECISION:
+        return reference
+    if operator == "modal_step":
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            return reference
+        if not torch.compiler.is_compiling():
+            return implementation_for(tensors[0])
+    return registered
