@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torchs4 import data, inference, interop, ops, tasks
+    from torchs4 import data, estimators, inference, interop, ops, tasks
     from torchs4.layers import (
         LSSL,
         LSTM,
@@ -57,6 +57,7 @@ __all__ = [
     "Transformer",
     "TransformerConfig",
     "data",
+    "estimators",
     "inference",
     "interop",
     "keep_memory",
@@ -75,9 +76,9 @@ _HOMES = {
     "parameter_groups": "torchs4.training.parameter_groups",
     "train": "torchs4.training.session",
     **dict.fromkeys(
-        ("data", "hippo", "inference", "interop", "layers", "memory", "models", "ops", "plots", "recipes"), ""
+        ("data", "estimators", "hippo", "inference", "interop", "layers", "memory", "models", "ops"), ""
     ),
-    **dict.fromkeys(("ssm", "tables", "tasks", "training"), ""),
+    **dict.fromkeys(("plots", "recipes", "ssm", "tables", "tasks", "training"), ""),
     **dict.fromkeys(
         ("Backbone", "BlockStack", "PairModel", "PairModelConfig", "SequenceModel", "SequenceModelConfig"),
         "torchs4.models",

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 USAGE = """\
 [bold]s4[/bold]: train, stream and compare S4 models
 
+  s4 fit FILE                    a classifier or regressor for data of your own; a forecaster with --horizon
+  s4 predict MODEL FILE          what it says about new data
   s4 list                        the experiments, with published and measured results
   s4 train NAME                  train one of them; `s4 train NAME --help` shows every option
   s4 train --data FILE --task T  train on data of your own; `s4 train --data FILE --help` shows how
@@ -43,6 +45,8 @@ WRONG_USAGE = 2
 
 # Each command's module and function; functions take the arguments and return the exit code.
 COMMANDS = {
+    "fit": ("torchs4.cli.fit", "fit"),
+    "predict": ("torchs4.cli.predict", "predict"),
     "train": ("torchs4.cli.train", "train"),
     "list": ("torchs4.cli.listing", "list_recipes"),
     "evaluate": ("torchs4.cli.results", "evaluate_run"),

@@ -66,11 +66,13 @@ class LongerBudget:
         epochs: passes over the training data, with those that the run has made already.
         max_steps: end after so many steps even so; 0 does not.
         early_stop: end when validation has not improved for so many epochs; 0 never does.
+        max_minutes: end after so many minutes, with those that the run has had already; 0 does not.
     """
 
     epochs: int | None = None
     max_steps: int | None = None
     early_stop: int | None = None
+    max_minutes: float | None = None
 
 
 @dataclass(frozen=True)

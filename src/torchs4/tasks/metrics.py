@@ -50,6 +50,7 @@ class Metric:
 
 
 ACCURACY = Metric("accuracy", "accuracy", "%", higher_is_better=True, digits=2)
+WEIGHTED_ACCURACY = Metric("weighted_accuracy", "weighted accuracy", "%", higher_is_better=True, digits=2)
 MSE = Metric("mse", "MSE")
 MAE = Metric("mae", "MAE")
 # Of values in units of their deviation.

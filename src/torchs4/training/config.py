@@ -88,6 +88,8 @@ class BudgetOptions:
         validation_examples: of the validation split, measured after each epoch; 0 takes all of them.
         evaluate_every: also measure on validation after so many steps; 0 only after each epoch.
         early_stop: end when validation has not improved for so many epochs; 0 never does.
+        max_minutes: end after so many minutes of training and measuring; 0 does not. A cosine has then fallen
+            to zero, however many steps were taken; where a run ends depends on the machine.
     """
 
     epochs: int = 10
@@ -95,9 +97,11 @@ class BudgetOptions:
     validation_examples: int = 0
     evaluate_every: int = 0
     early_stop: int = 0
+    max_minutes: float = 0.0
 
     def __post_init__(self) -> None:
         require_whole("epochs", self.epochs, 1)
+        _require_between("max_minutes", self.max_minutes, 0, _LARGEST)
         for name in ("max_steps", "validation_examples", "evaluate_every", "early_stop"):
             require_whole(name, getattr(self, name), 0)
 

@@ -27,6 +27,7 @@ class Display:
         self._live: Progress | None = None
         self._task: TaskID | None = None
         self._last_line = 0.0
+        self._title = ""
 
     def __enter__(self) -> Display:
         if not self._quiet and self.console.is_terminal:
@@ -46,6 +47,10 @@ class Display:
 
     def say(self, text: str) -> None:
         """A line that stays."""
+        self.warn(text)
+
+    def warn(self, text: str) -> None:
+        """A line that stays, however little is shown otherwise."""
         if not self._quiet:
             # Whole lines and no markup: a path may be long, may hold brackets, and somebody may copy it.
             self.console.print(text, soft_wrap=True, markup=False)
@@ -62,7 +67,7 @@ class Display:
                 self._task = self._live.add_task("", total=report.total_steps, figures="")
             self._live.update(
                 self._task,
-                description=f"epoch {report.epoch}/{report.epochs}",
+                description=f"{self._title}epoch {report.epoch}/{report.epochs}",
                 completed=report.step,
                 figures=figures,
             )
@@ -72,7 +77,7 @@ class Display:
             self._last_line = now
             left = "" if report.seconds_left is None else f"  {_duration(report.seconds_left)} left"
             place = f"epoch {report.epoch}/{report.epochs}  step {report.step}/{report.total_steps}"
-            self.say(f"{place}  {figures}{left}")
+            self.warn(f"{self._title}{place}  {figures}{left}")
 
     def measured(self, record: dict[str, Any], metric: Metric, is_best: bool) -> None:
         """The model was measured on validation examples."""
@@ -108,6 +113,21 @@ class Display:
             live.update(task, completed=done, total=total, visible=done < total)
 
         return update
+
+
+class BriefDisplay(Display):
+    """The live line alone, or where nothing can be redrawn, a line now and then; short runs show nothing."""
+
+    def __init__(self, title: str = "", console: Console | None = None, quiet: bool = False) -> None:
+        super().__init__(console, quiet)
+        self._title = f"{title}  " if title else ""
+        self._last_line = time.monotonic()
+
+    def say(self, text: str) -> None:
+        pass
+
+    def measured(self, record: dict[str, Any], metric: Metric, is_best: bool) -> None:
+        pass
 
 
 def _duration(seconds: float) -> str:

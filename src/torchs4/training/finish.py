@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _SHOWN = 8
 
 
-def finish(trainer: Trainer) -> dict[str, Any]:
-    """Measure the best model on the test split, once; write summary.json and the pictures."""
+def finish(trainer: Trainer, pictures: bool = True) -> dict[str, Any]:
+    """Measure the best model on the test split, once; write summary.json and the pictures, if wanted."""
     folder, data, progress = trainer.folder, trainer.data, trainer.progress
     model = load_best(folder, trainer.display).to(trainer.accelerator.device)
     tested: dict[str, Any] = {}
@@ -61,7 +61,8 @@ def finish(trainer: Trainer) -> dict[str, Any]:
         **provenance(),
     }
     if trainer.accelerator.is_main_process:
-        draw(folder, model, data)
+        if pictures:
+            draw(folder, model, data)
         folder.write_summary(summary)
     return summary
 

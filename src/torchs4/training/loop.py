@@ -174,7 +174,17 @@ class Trainer:
     @property
     def is_over(self) -> bool:
         """Whether nothing is left to do: the budget is spent, or validation has stopped improving."""
-        return self.progress.step >= self.total_steps or self.has_stalled
+        return self._is_spent or self.has_stalled
+
+    @property
+    def _is_spent(self) -> bool:
+        return self.progress.step >= self.total_steps or self._time_spent >= 1
+
+    @property
+    def _time_spent(self) -> float:
+        """Which share of its time the run has had; 0 where time does not count."""
+        limit = 60 * self.config.budget.max_minutes
+        return self.progress.seconds / limit if limit else 0.0
 
     @property
     def has_stalled(self) -> bool:
@@ -184,7 +194,7 @@ class Trainer:
 
     def run(self) -> None:
         """Train to the end of the budget."""
-        notice = threading.Timer(_SLOW_START, self.display.say, [_SLOW_START_NOTICE])
+        notice = threading.Timer(_SLOW_START, self.display.warn, [_SLOW_START_NOTICE])
         notice.daemon = True
         notice.start()
         try:
@@ -213,8 +223,7 @@ class Trainer:
             self._speed.add(len(examples), now - started)
             started = now
             self.display.step(self._report(), self.metric)
-            over = progress.step >= self.total_steps
-            if progress.batch == len(rows) or over:
+            if progress.batch == len(rows) or self._anyone(self._is_spent):
                 break
             if budget.evaluate_every and progress.step % budget.evaluate_every == 0:
                 self._measure()
@@ -250,7 +259,7 @@ class Trainer:
     def _step(self, batch: Batch, rows: Any) -> tuple[list[float], int]:
         """One step of the optimiser: the task's sums over the batch, and how many answers it asked for."""
         optim, accelerator, task = self.config.optim, self.accelerator, self.task
-        factor = self.schedule.factor(self.progress.step)
+        factor = self.schedule.factor(self.progress.step, self._time_spent)
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
         self.optimizer.zero_grad()
@@ -433,7 +442,7 @@ class Trainer:
             self._stop_asked = True
             # The signal may have come in the middle of another line.
             with suppress(RuntimeError):
-                self.display.say("Stopping after this step (press Ctrl-C again to stop at once) …")
+                self.display.warn("Stopping after this step (press Ctrl-C again to stop at once) …")
 
         before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

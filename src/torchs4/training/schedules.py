@@ -31,8 +31,8 @@ class Schedule:
     best: float | None = None
     waited: int = 0
 
-    def factor(self, step: int) -> float:
-        """For the step of that number, counted from 0."""
+    def factor(self, step: int, time_spent: float = 0.0) -> float:
+        """For the step of that number, counted from 0, when so large a share of the time is spent."""
         options = self.options
         # A short run would otherwise end before its warm-up.
         warmup = min(options.warmup_steps, self.total_steps // _SHORTEST_AFTER_WARMUP)
@@ -46,7 +46,7 @@ class Schedule:
             case "steps":
                 return options.decay ** (step // self.steps_per_epoch // options.patience)
             case "cosine":
-                progress = (step - warmup) / max(1, self.total_steps - warmup)
+                progress = max((step - warmup) / max(1, self.total_steps - warmup), time_spent)
                 return 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
     def after_epoch(self, value: float) -> None:

@@ -56,6 +56,8 @@ def train(
     data_dir: str | Path | None = None,
     checkpoint_seconds: float = 120.0,
     quiet: bool = False,
+    display: Display | None = None,
+    pictures: bool = True,
 ) -> FinishedRun:
     """Train a model with validation, progress, checkpoints, curves and a summary, as `s4 train` does.
 
@@ -67,6 +69,8 @@ def train(
     data_dir: where datasets lie; by default $TORCHS4_DATA, else the user's cache folder.
     checkpoint_seconds: how often to save between epochs.
     quiet: show nothing.
+    display: shows how it goes, instead of the usual one.
+    pictures: draw curves and kernels at the end, which takes a second or two.
     """
     if resume and output is None:
         raise ValueError("resume is True, but output does not say which run to continue: pass its folder.")
@@ -99,7 +103,7 @@ def train(
         _require_same(before, config, folder)
         summary = folder.summary()
         if summary is not None and before.budget == config.budget:
-            return FinishedRun(folder.path, load_best(folder, Display(quiet=quiet)), summary)
+            return FinishedRun(folder.path, load_best(folder, display or Display(quiet=quiet)), summary)
     return run(
         folder,
         config,
@@ -109,6 +113,8 @@ def train(
         data=data if isinstance(data, SequenceData) else None,
         model=model if isinstance(model, SequenceModel | PairModel) else None,
         quiet=quiet,
+        display=display,
+        pictures=pictures,
     )
 
 
@@ -124,6 +130,8 @@ def run(
     model: SequenceModel | PairModel | None = None,
     console: Console | None = None,
     quiet: bool = False,
+    display: Display | None = None,
+    pictures: bool = True,
     stop_at: float = math.inf,
 ) -> FinishedRun:
     """Train as the configuration says, from the beginning or from the last checkpoint, to the end.
@@ -134,7 +142,8 @@ def run(
     # Training is what this process is for now, and it asks for the same memory at every step.
     keep_memory()
     accelerator = Accelerator(mixed_precision="bf16" if config.precision == "bfloat16" else "no")
-    display = Display(console, quiet=quiet or not accelerator.is_main_process)
+    if display is None or not accelerator.is_main_process:
+        display = Display(console, quiet=quiet or not accelerator.is_main_process)
     if not resume:
         folder.require_unused()
     with ExitStack() as held, display:
@@ -156,7 +165,7 @@ def run(
             _extend(trainer)
         display.say(_introduction(trainer))
         trainer.run()
-        summary = finish(trainer)
+        summary = finish(trainer, pictures)
         report(summary, data.task, folder, display)
         best = load_best(folder, display)
     accelerator.end_training()
@@ -182,7 +191,8 @@ def _extend(trainer: Trainer) -> None:
     if trainer.is_over:
         raise ValueError(
             f"{folder.path} has taken {done:,} steps already, and its new budget ({config.budget}) has "
-            f"nothing left: ask for more epochs or max_steps, or if it has stopped early, for early_stop 0."
+            f"nothing left: ask for more epochs, max_steps or max_minutes, or if it has stopped early, for "
+            f"early_stop 0."
         )
     if trainer.accelerator.is_main_process:
         kept = folder.extend(config, done)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 def _example(row: int) -> str:
@@ -27,6 +27,7 @@ class Examples:
     columns: names of the values of y.
     sample_rate: positions per second.
     name_of: what to call an example, such as "line 7 of readings.csv".
+    keys: what tells examples apart in their file, where it says so: ids, or names of recordings.
     validation, test: further examples that were set aside for that.
     """
 
@@ -37,6 +38,7 @@ class Examples:
     columns: tuple[str, ...] = ()
     sample_rate: float | None = None
     name_of: Callable[[int], str] = _example
+    keys: Sequence[Any] | None = None
     validation: Examples | None = None
     test: Examples | None = None
 

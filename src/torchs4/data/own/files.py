@@ -83,7 +83,7 @@ class SequenceFiles:
 
     def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """Read the files; recordings are kept in `folder` as arrays, once they have been read."""
-        given = self._read(self._find(folder), folder, progress)
+        given = self.examples(folder, progress)
         if given.test is not None and self.test_fraction > 0:
             raise ValueError(
                 f"test_fraction is {self.test_fraction}, but {self.path} brings examples to test with: leave "
@@ -100,6 +100,10 @@ class SequenceFiles:
         )
         return assemble(given, wishes, progress)
 
+    def examples(self, folder: Path, progress: Progress | None = None, with_labels: bool = True) -> Examples:
+        """What the files hold, as it came; without labels, the sequences alone."""
+        return self._read(self._find(folder), folder, progress, with_labels)
+
     def _find(self, folder: Path) -> Path:
         if not self.path:
             raise ValueError("path is empty; it must name a file, or a folder of recordings.")
@@ -109,8 +113,8 @@ class SequenceFiles:
                 return place
         raise FileNotFoundError(f"There is no {path}, neither here ({Path.cwd()}) nor in {folder}.")
 
-    def _read(self, path: Path, folder: Path, progress: Progress | None) -> Examples:
-        layout = Layout(self.task, self.label, self.id, self.time, self.values, self.sample_rate)
+    def _read(self, path: Path, folder: Path, progress: Progress | None, with_labels: bool) -> Examples:
+        layout = Layout(self.task, self.label, self.id, self.time, self.values, self.sample_rate, with_labels)
         if path.is_dir():
             if self.tokens:
                 raise ValueError(f"tokens is True, but {path} is a folder of recordings: leave it out.")

@@ -73,6 +73,10 @@ class StoredSequences(ABC):
         """What batches hold."""
         return np.int64 if self.is_tokens else np.float32
 
+    def subset(self, rows: NDArray[np.int64]) -> StoredSequences:
+        """Some of the sequences, which stay where they are."""
+        return ChosenSequences(self, rows)
+
 
 class EqualSequences(StoredSequences):
     """One array (n, L, d) of values or (n, L) of tokens; with lengths, the ends of its rows are padding."""
@@ -138,6 +142,32 @@ class UnequalSequences(StoredSequences):
             start, stop = self._offsets[first], self._offsets[end]
             yield Block(first, self.counts[first:end], np.asarray(self._flat[start:stop]))
             first = end
+
+
+class ChosenSequences(StoredSequences):
+    """Some of the sequences of another store."""
+
+    def __init__(self, whole: StoredSequences, rows: NDArray[np.int64]) -> None:
+        self._whole = whole
+        self._rows = rows
+        self.lengths = None if whole.lengths is None else whole.lengths[rows]
+        self.longest = whole.longest if self.lengths is None else int(self.lengths.max())
+        self.is_tokens = whole.is_tokens
+        self.channels = whole.channels
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def pick(self, rows: NDArray[np.int64]) -> Picked:
+        return self._whole.pick(self._rows[rows])
+
+    def blocks(self) -> Iterator[Block]:
+        step = max(1, _BLOCK_NUMBERS // max(1, self.longest * self.channels))
+        counts = self.counts
+        for first in range(0, len(self), step):
+            lengths = counts[first : first + step]
+            some = self.pick(np.arange(first, first + len(lengths))).values
+            yield Block(first, lengths, some[np.arange(some.shape[1]) < lengths[:, None]])
 
 
 class StoredSplit(Split):

@@ -20,7 +20,8 @@ def read_json_lines(path: Path, layout: Layout) -> Examples:
     """One object for each example; empty lines are passed over."""
     layout.refuse(path, "id", "time")
     lines: list[int] = []
-    x, y = [], []
+    x: list[Any] = []
+    y: list[Any] = []
     keys: tuple[str, str] | None = None
     with path.open(encoding="utf-8-sig") as file:
         try:
@@ -31,17 +32,18 @@ def read_json_lines(path: Path, layout: Layout) -> Examples:
                 found = _parse(line, where)
                 if keys is None:
                     keys = _find_input(list(found), layout, where), layout.find_label(list(found), where)
-                for key in keys:
+                for key in keys if layout.with_labels else keys[:1]:
                     if found.get(key) is None:
                         raise ValueError(f"{where} has no {key!r}; it has {listed(list(found))}.")
                 lines.append(number)
                 x.append(found[keys[0]])
-                y.append(found[keys[1]])
+                y.append(found.get(keys[1]))
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8 text ({error}).") from error
     if keys is None:
         raise ValueError(f"{path} is empty; expected an object on each line.")
-    return Examples(x, y, columns=(keys[1],), name_of=lambda row: f"line {lines[row]} of {path}")
+    answers = y if layout.with_labels else None
+    return Examples(x, answers, columns=(keys[1],), name_of=lambda row: f"line {lines[row]} of {path}")
 
 
 def _parse(line: str, where: str) -> dict[str, Any]:

@@ -18,7 +18,11 @@ _NAMES_SHOWN = 20
 
 @dataclass(frozen=True)
 class Layout:
-    """Names of columns, keys or arrays; an empty one is to be found by itself."""
+    """Names of columns, keys or arrays; an empty one is to be found by itself.
+
+    with_labels: what is to be learned is there. Without it, the sequences alone are read, and a label that is
+        there all the same is left out.
+    """
 
     task: TaskName = "classification"
     label: str = ""
@@ -26,6 +30,7 @@ class Layout:
     time: str = ""
     values: tuple[str, ...] = ()
     sample_rate: float | None = None
+    with_labels: bool = True
 
     def refuse(self, path: Path, *fields: str) -> None:
         """Refuse what means nothing for this format, instead of passing over it."""
@@ -36,7 +41,9 @@ class Layout:
                 )
 
     def find_label(self, names: Sequence[str], source: str) -> str:
-        """The name of what is to be learned."""
+        """The name of what is to be learned; an empty one where nothing is, and nothing has such a name."""
+        if not self.with_labels:
+            return next((name for name in (self.label or "label", *_USUAL_LABELS) if name in names), "")
         if self.label:
             require_names([self.label], names, source, "label")
             return self.label

@@ -37,9 +37,14 @@ def read_npz(path: Path, layout: Layout) -> Examples:
                 f"{path} has an array {name!r}, which nothing reads. Parts to hold out are called "
                 f"{x}_validation, {y}_validation, {x}_test and {y}_test."
             )
-    train, validation, test = (_part(path, arrays, x, y, part) for part in _PARTS)
+    if not layout.with_labels:
+        # Only the sequences are wanted, whatever else there is.
+        arrays = {name: arrays[name] for name in (x, "lengths") if name in arrays}
+    needed = (x, y) if layout.with_labels else (x,)
+    train, validation, test = (_part(path, arrays, x, y, part, needed) for part in _PARTS)
     if train is None:
-        raise ValueError(f"{path} lacks the arrays {x!r} and {y!r}. There are {listed(list(arrays))}.")
+        wanted = " and ".join(map(repr, needed))
+        raise ValueError(f"{path} lacks the arrays {wanted}. There are {listed(list(arrays))}.")
     return replace(train, validation=validation, test=test)
 
 
@@ -61,17 +66,19 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _part(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, part: str) -> Examples | None:
+def _part(
+    path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, part: str, needed: tuple[str, ...]
+) -> Examples | None:
     present = [name for name in (x, y, "lengths") if f"{name}{part}" in arrays]
     if not present:
         return None
-    for name in (x, y):
+    for name in needed:
         if name not in present:
             raise ValueError(f"{path} has {present[0]}{part} but no {name}{part}; both are needed.")
     where = f"{part.strip('_')} example" if part else "example"
     return Examples(
         arrays[f"{x}{part}"],
-        arrays[f"{y}{part}"],
+        arrays.get(f"{y}{part}"),
         arrays.get(f"lengths{part}"),
         name_of=lambda row: f"{where} {row} of {path}",
     )

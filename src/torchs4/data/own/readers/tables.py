@@ -84,7 +84,8 @@ class _Roles:
     @property
     def wanted(self) -> list[str]:
         """The columns to read."""
-        roles = (self.label, self.layout.id, self.layout.time, *self.values)
+        label = self.label if self.layout.with_labels else ""
+        roles = (label, self.layout.id, self.layout.time, *self.values)
         return list(dict.fromkeys(filter(None, roles)))
 
     def examples(self, columns: Columns) -> Examples:
@@ -120,7 +121,9 @@ class _Roles:
             x[:, place] = columns.numbers(name)
         answers, starts = self._answers(columns), np.cumsum(np.bincount(groups))[:-1]
         y: Any
-        if self.layout.task == "position-regression":
+        if answers is None:
+            y = None
+        elif self.layout.task == "position-regression":
             y = np.split(np.asarray(answers)[order], starts)
         else:
             # The first row of each sequence, in the order of the sequences.
@@ -133,9 +136,12 @@ class _Roles:
             channels=tuple(self.values),
             columns=(self.label,),
             name_of=lambda row: f"sequence {ids[row]!r} of {self.path}",
+            keys=ids,
         )
 
     def _answers(self, columns: Columns) -> Any:
+        if not self.layout.with_labels:
+            return None
         is_label = self.layout.task == "classification"
         return columns.labels(self.label) if is_label else columns.numbers(self.label)
 

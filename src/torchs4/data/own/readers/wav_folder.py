@@ -41,7 +41,7 @@ def read_wav_folder(path: Path, layout: Layout, folder: Path, progress: Progress
         raise ValueError(
             f"task is {layout.task!r}, but the sub-folders of {path} are classes: classify them."
         )
-    clips = _find_clips(path)
+    clips = _find_clips(path) if layout.with_labels else _find_any_clips(path)
     arrays = prepared_arrays(
         folder,
         f"recordings-{_digest(path, clips, layout.sample_rate)}",
@@ -56,10 +56,23 @@ def read_wav_folder(path: Path, layout: Layout, folder: Path, progress: Progress
         x = UnequalSequences(samples, offsets)
     return Examples(
         x,
-        [clip.parent.name for clip in clips],
+        [clip.parent.name for clip in clips] if layout.with_labels else None,
         sample_rate=float(arrays["rate"]),
         name_of=lambda row: str(path / clips[row]),
+        keys=[clip.as_posix() for clip in clips],
     )
+
+
+def _find_any_clips(path: Path) -> list[Path]:
+    """Every recording in the folder and its sub-folders, whatever these mean."""
+    clips = sorted(
+        item.relative_to(path)
+        for item in path.glob("**/*")
+        if item.suffix.lower() in _SUFFIXES and item.name[0] != "."
+    )
+    if not clips:
+        raise ValueError(f"{path} holds no recordings ({', '.join(_SUFFIXES)}).")
+    return clips
 
 
 def _find_clips(path: Path) -> list[Path]:

@@ -1,0 +1,256 @@
+"""What S4Classifier and S4Regressor share: options, training of one model or several, their predictions."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from torchs4.configuration import require_config, require_probability, require_whole, with_options
+from torchs4.data import from_arrays
+from torchs4.data.augmentation import Augmentation, AugmentedSplit, repeats_for
+from torchs4.estimators.defaults import Plan, usual_augmentation, usual_plan, with_rates
+from torchs4.estimators.sequences import channels_of, read_sequences
+from torchs4.estimators.streams import EnsembleStream
+from torchs4.inference import Stream, predict
+from torchs4.models import SequenceModel, SequenceModelConfig
+from torchs4.training.display import BriefDisplay, Display
+from torchs4.training.loop import TrainingInterrupted
+from torchs4.training.session import train
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from torchs4.data import SequenceData
+    from torchs4.data.own.answers import TaskName
+    from torchs4.estimators.sequences import Sequences
+
+# Numbers of a batch's activations when predicting: bounds the memory that long sequences need.
+_AT_ONCE = 1 << 23
+
+
+class SequenceEstimator(BaseEstimator):
+    """Options, training and predictions; subclasses say what is asked."""
+
+    members_: list[SequenceModel]
+
+    def __init__(
+        self,
+        *,
+        model: SequenceModelConfig | None = None,
+        features: int | None = None,
+        num_layers: int | None = None,
+        state_size: int | None = None,
+        dropout: float | None = None,
+        bidirectional: bool | None = None,
+        epochs: int | None = None,
+        learning_rate: float | None = None,
+        batch_size: int | None = None,
+        ensemble: int = 1,
+        augment: bool | str | Augmentation = "auto",
+        normalize: bool = True,
+        validation_fraction: float | None = 0.15,
+        early_stopping: bool = True,
+        sample_rate: float | None = None,
+        max_minutes: float | None = None,
+        random_state: Any = None,
+        output: str | Path | None = None,
+        verbose: int = 1,
+    ) -> None:
+        self.model = model
+        self.features = features
+        self.num_layers = num_layers
+        self.state_size = state_size
+        self.dropout = dropout
+        self.bidirectional = bidirectional
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.ensemble = ensemble
+        self.augment = augment
+        self.normalize = normalize
+        self.validation_fraction = validation_fraction
+        self.early_stopping = early_stopping
+        self.sample_rate = sample_rate
+        self.max_minutes = max_minutes
+        self.random_state = random_state
+        self.output = output
+        self.verbose = verbose
+
+    def stream(self, *, rate: float = 1.0, batch_size: int | None = None) -> Stream | EnsembleStream:
+        """Samples in as they come, predictions out, with constant memory; channels last, (length, channels).
+
+        rate: step size of the samples relative to training: 2.0 when only every second one comes.
+        """
+        check_is_fitted(self, "members_")
+        streams = [Stream(member, rate=rate, batch_size=batch_size) for member in self.members_]
+        return streams[0] if len(streams) == 1 else EnsembleStream(streams)
+
+    def export(self, path: str | Path, **options: Any) -> Path:
+        """Write the model as ONNX graphs, which need no PyTorch; options are those of `export_onnx`.
+
+        The path becomes a folder; of an ensemble, one with a folder for each member, whose predictions (for
+        classes, their probabilities) are to be averaged.
+        """
+        from torchs4.inference import export_onnx
+
+        check_is_fitted(self, "members_")
+        if len(self.members_) == 1:
+            return export_onnx(self.members_[0], path, **options)
+        for number, member in enumerate(self.members_, 1):
+            export_onnx(member, Path(path) / f"member-{number}", **options)
+        return Path(path)
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder that `load` reads: what was fit, and the weights. Nothing is pickled."""
+        from torchs4.estimators.saving import save_estimator
+
+        check_is_fitted(self, "members_")
+        save_estimator(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The estimator that `save` wrote there."""
+        from torchs4.estimators.saving import load_estimator
+
+        loaded = load_estimator(path)
+        if not isinstance(loaded, cls):
+            name = type(loaded).__name__
+            raise ValueError(f"{path} holds a {name}, not a {cls.__name__}. Call {name}.load instead.")
+        return loaded
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.target_tags.required = True
+        return tags
+
+    def _fit_members(
+        self, x: Sequences, y: Any, validation: tuple[Any, Any] | None, task: TaskName, **options: Any
+    ) -> Self:
+        """Train every member; options are for `from_arrays`, `adjust` for what it makes."""
+        adjust: Callable[[SequenceData], SequenceData] = options.pop("adjust", lambda data: data)
+        require_whole("ensemble", self.ensemble, 1)
+        # A run that is kept can only be continued with the seed that it began with.
+        given_state = 0 if self.random_state is None and self.output is not None else self.random_state
+        seeds = check_random_state(given_state).randint(2**31 - 1, size=self.ensemble).tolist()
+        members: list[SequenceModel] = []
+        with ExitStack() as held:
+            place = Path(self.output or held.enter_context(TemporaryDirectory(prefix="torchs4-")))
+            for number, seed in enumerate(seeds, 1):
+                data = from_arrays(
+                    x,
+                    y,
+                    task=task,
+                    sample_rate=self.sample_rate,
+                    normalize=self.normalize,
+                    validation=self._held_out(x, y) if validation is None else validation,
+                    seed=seed,
+                    **options,
+                )
+                members.append(self._fit_member(adjust(data), place / f"training-{number}", number, seed))
+        self.members_ = members
+        self.n_channels_ = channels_of(x)
+        return self
+
+    def _held_out(self, x: Any, y: Any) -> float | tuple[Any, Any]:
+        if self.validation_fraction is None:
+            return x, y
+        require_probability("validation_fraction", self.validation_fraction)
+        return self.validation_fraction
+
+    def _fit_member(self, data: SequenceData, folder: Path, number: int, seed: int) -> SequenceModel:
+        plan = self._plan(data)
+        if plan.repeats > 1 or plan.augmentation != Augmentation():
+            split = AugmentedSplit(data.train, plan.augmentation, plan.repeats, data.input.scaling)
+            data = replace(data, train=split)
+        title = f"model {number} of {self.ensemble}" if self.ensemble > 1 else ""
+        display = Display() if self.verbose > 1 else BriefDisplay(title, quiet=not self.verbose)
+        try:
+            # A program's own random numbers are none of ours.
+            with torch.random.fork_rng(devices=[]):
+                run = train(
+                    plan.model,
+                    data,
+                    output=folder,
+                    resume=self.output is not None,
+                    optim=plan.optim,
+                    budget=plan.budget,
+                    seed=seed,
+                    display=display,
+                    pictures=self.output is not None,
+                )
+        except TrainingInterrupted as interrupted:
+            kept = (
+                f" Fit again with the same data to go on: {folder} holds what is done." if self.output else ""
+            )
+            raise KeyboardInterrupt(f"Stopped.{kept}") from interrupted
+        assert isinstance(run.model, SequenceModel)
+        return run.model
+
+    def _plan(self, data: SequenceData) -> Plan:
+        """What suits the data, changed by what was asked for."""
+        plan = usual_plan(data)
+        model, optim, budget = plan.model, plan.optim, plan.budget
+        if self.model is not None:
+            require_config("model", self.model, SequenceModelConfig)
+            model = self.model
+        wishes = {
+            "features": self.features,
+            "layers": self.num_layers,
+            "state_size": self.state_size,
+            "dropout": self.dropout,
+            "bidirectional": self.bidirectional,
+        }
+        model = with_options(model, **{name: value for name, value in wishes.items() if value is not None})
+        if self.learning_rate is not None:
+            optim = with_rates(optim, self.learning_rate)
+        repeats = plan.repeats
+        if self.batch_size is not None:
+            optim = replace(optim, batch_size=self.batch_size)
+            repeats = repeats_for(len(data.train), self.batch_size, 1) if self.epochs else repeats
+        if self.epochs is not None:
+            # Passes over the examples, as everywhere else.
+            repeats = min(repeats, self.epochs)
+            budget = replace(budget, epochs=-(-self.epochs // repeats))
+        if not self.early_stopping:
+            budget = replace(budget, early_stop=0)
+        if self.max_minutes is not None:
+            budget = replace(budget, max_minutes=self.max_minutes / self.ensemble)
+        return Plan(model, optim, budget, self._augmentation(plan.augmentation), repeats)
+
+    def _augmentation(self, usual: Augmentation) -> Augmentation:
+        if isinstance(self.augment, Augmentation):
+            return self.augment
+        if self.augment == "auto":
+            return usual
+        if not isinstance(self.augment, bool):
+            raise ValueError(f'augment is {self.augment!r}; expected "auto", True, False or Augmentation(…).')
+        return usual_augmentation() if self.augment else Augmentation()
+
+    def _outputs(self, X: Any, rate: float) -> list[NDArray[np.float64]]:
+        """What each member says about every sequence, (n, outputs)."""
+        check_is_fitted(self, "members_")
+        x = read_sequences(self, X, reset=False)
+        if channels_of(x) != self.n_channels_:
+            raise ValueError(
+                f"X has {channels_of(x)} channels, but this {type(self).__name__} was fit on "
+                f"{self.n_channels_}. Shapes are (examples, length) or (examples, channels, length)."
+            )
+        config = self.members_[0].config
+        longest = x.longest if hasattr(x, "longest") else max(map(len, x))
+        at_once = max(1, min(256, _AT_ONCE // (longest * config.features)))
+        return [
+            np.stack(predict(member, x, batch_size=at_once, rate=rate)).astype(np.float64)
+            for member in self.members_
+        ]

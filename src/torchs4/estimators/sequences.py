@@ -1,0 +1,103 @@
+"""From X as scikit-learn's, aeon's and sktime's users have it to sequences as `torchs4.data` reads them.
+
+Axes: n examples, L positions, d channels. Here channels come first, (n, d, L); there they come last.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import check_array, validate_data
+
+from torchs4.data.own.stored import StoredSequences
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Sequences = NDArray[np.float32] | list[NDArray[np.float32]] | list[str] | StoredSequences
+
+_SHAPES = (
+    "(examples, length), (examples, channels, length), or a list of sequences of shape (length,) or "
+    "(channels, length)"
+)
+
+
+def read_sequences(estimator: Any, X: Any, reset: bool) -> Sequences:
+    """Sequences with channels last, checked; texts and sequences that are stored already stay as they are.
+
+    reset: the estimator is being fit, and remembers the columns of a table.
+    """
+    if isinstance(X, StoredSequences) or _is_texts(X):
+        return X
+    parts = _parts(X)
+    if parts is not None and len({part.shape for part in parts}) > 1:
+        return _different(parts)
+    values = X if parts is None else np.stack(parts)
+    if reset or getattr(estimator, "feature_names_in_", None) is not None:
+        # Their number may change afterwards, as lengths may; their names may not.
+        values = validate_data(estimator, values, reset=reset, skip_check_array=True, ensure_2d=False)
+    array = check_array(
+        values, dtype=np.float32, allow_nd=True, ensure_min_samples=1, estimator=estimator, input_name="X"
+    )
+    if array.ndim > 3:
+        raise ValueError(f"X has shape {array.shape}; expected {_SHAPES}.")
+    if array.ndim == 2:
+        if reset:
+            estimator.n_features_in_ = array.shape[1]
+        return array[:, :, None]
+    if not array.shape[1]:
+        raise ValueError(f"X has shape {array.shape}, without channels; expected {_SHAPES}.")
+    return array.transpose(0, 2, 1)
+
+
+def channels_of(sequences: Sequences) -> int | None:
+    """How many numbers there are at each position; None for texts and tokens."""
+    if isinstance(sequences, StoredSequences):
+        return None if sequences.is_tokens else sequences.channels
+    first = sequences[0]
+    return None if isinstance(first, str) else int(first.shape[1])
+
+
+def _is_texts(X: Any) -> bool:
+    return isinstance(X, list | tuple) and len(X) > 0 and all(isinstance(item, str) for item in X)
+
+
+def _parts(X: Any) -> list[NDArray[Any]] | None:
+    """The items of a list of sequences, or of an array of objects that holds some; None for all else."""
+    if isinstance(X, np.ndarray) and (X.dtype != object or X.ndim != 1):
+        return None
+    if not isinstance(X, list | tuple | np.ndarray) or not len(X):
+        return None
+    if not all(hasattr(item, "__len__") and not isinstance(item, str | bytes | dict) for item in X):
+        return None
+    try:
+        return [np.asarray(item) for item in X]
+    except ValueError as error:
+        raise ValueError(
+            f"X holds a sequence whose channels have different lengths ({error}); all channels of one need "
+            f"as many positions."
+        ) from error
+
+
+def _different(parts: Sequence[NDArray[Any]]) -> list[NDArray[np.float32]]:
+    sequences: list[NDArray[np.float32]] = []
+    for row, part in enumerate(parts):
+        if part.ndim not in (1, 2) or part.dtype.kind not in "iubf":
+            raise ValueError(
+                f"Example {row} has shape {part.shape} and holds {part.dtype}; expected numbers of shape "
+                f"(length,) or (channels, length)."
+            )
+        if not part.size:
+            raise ValueError(f"Example {row} is empty. Leave it out.")
+        sequence = part[:, None] if part.ndim == 1 else part.T
+        if sequences and sequence.shape[1] != sequences[0].shape[1]:
+            raise ValueError(
+                f"Example {row} has {sequence.shape[1]} channels, those before have {sequences[0].shape[1]}; "
+                f"all need as many. Shapes are (length,) or (channels, length)."
+            )
+        # A copy in order: batches are cut from it again and again.
+        sequences.append(np.ascontiguousarray(sequence, np.float32))
+    return sequences
