@@ -230,7 +230,7 @@ class S4Block(nn.Module):
         if are_ours and is_usual and mixing.bias is not None and (dropout.tied or not dropout.is_awake):
             # At most a factor comes between the gates and the residual: one pass does it all.
             scales = dropout.scales(x) if dropout.is_awake else None
-            return ops.gated_residual(F.linear(y, mixing.weight), mixing.bias, x, scales)
+            return ops.gated_residual(ops.linear(y, mixing.weight), mixing.bias, x, scales)
         y = mixing(y)
         if config.mixing == "glu":
             y = F.glu(y, dim=-1)

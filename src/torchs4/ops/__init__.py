@@ -21,6 +21,7 @@ from torchs4.ops.implementation import (
     implementation_on,
     set_implementation,
 )
+from torchs4.ops.mixing import linear
 from torchs4.ops.reference import (
     dense_chunk_operators,
     dense_kernel,
@@ -63,6 +64,7 @@ __all__ = [
     "implementation_on",
     "inside_transform",
     "kernel_dtype",
+    "linear",
     "long_convolution",
     "masked_batch_norm",
     "output_row",

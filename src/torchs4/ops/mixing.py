@@ -1,0 +1,77 @@
+"""Products of many positions with one matrix, by the library that is fast on this processor.
+
+PyTorch multiplies float32 matrices by MKL, which keeps to 256-bit instructions on processors that are not
+Intel's. oneDNN, which comes with PyTorch too, uses the 512-bit ones wherever they are. Everything else is
+F.linear.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from torchs4.ops.implementation import implementation_on
+from torchs4.ops.transforms import inside_transform
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+# Below, the call costs more than is won.
+_FEWEST_ROWS = 256
+
+
+def linear(x: Float[Tensor, "... I"], weight: Float[Tensor, "O I"]) -> Float[Tensor, "... O"]:
+    """The product x Wᵀ over the last axis, like F.linear."""
+    if not _is_for_onednn(x, weight):
+        return F.linear(x, weight)
+    rows: Tensor = _Product.apply(x.reshape(-1, x.shape[-1]), weight)
+    return rows.view(*x.shape[:-1], len(weight))
+
+
+class _Product(torch.autograd.Function):
+    """The product x Wᵀ of rows; its backward pass is made of the same products, so it has one too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _multiply(x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        wants_x, wants_weight = ctx.needs_input_grad
+        x_grad = linear(grad, weight.t()) if wants_x else None
+        # ∂W = gᵀ x. Turned over it is faster: the narrower matrix comes first.
+        weight_grad = _Product.apply(x.t(), grad.t()).t() if wants_weight else None
+        return x_grad, weight_grad
+
+
+def _multiply(x: Tensor, weight: Tensor) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+
+
+def _is_for_onednn(x: Tensor, weight: Tensor) -> bool:
+    if torch.compiler.is_compiling() or implementation_on(x.device) != "cpu":
+        # A compiler chooses for itself.
+        return False
+    if x.dtype != torch.float32 or weight.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
+        return False
+    if x.numel() < _FEWEST_ROWS * max(x.shape[-1], 1) or inside_transform():
+        return False
+    return onednn_is_faster()
+
+
+@cache
+def onednn_is_faster() -> bool:
+    """Whether the processor has wide vectors that MKL does not use. By its name, so that every run agrees."""
+    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return False
+    if "AVX512" not in torch.backends.cpu.get_cpu_capability():
+        return False
+    from llvmlite import binding
+
+    return str(binding.get_host_cpu_name()).startswith("znver")
