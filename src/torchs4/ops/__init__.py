@@ -27,9 +27,6 @@ from torchs4.ops.reference import (
     dense_kernel,
     dense_step,
     dense_transition,
-    discretize_diagonal,
-    discretize_dplr,
-    output_row,
 )
 from torchs4.ops.transforms import inside_transform
 
@@ -132,6 +129,29 @@ def long_convolution(
         _require_shape("skip", skip, tuple(kernel.shape[:2]))
     run = home_of("long_convolution", u)
     return run.long_convolution(u, kernel, backward_kernel, skip).permute(1, 2, 0, 3)
+
+
+def discretize_dplr(
+    A: Float[Tensor, "H n 2"],
+    P: Float[Tensor, "R H n 2"],
+    Q: Float[Tensor, "R H n 2"],
+    B: Float[Tensor, "H n 2"],
+    dt: Float[Tensor, " H"],
+) -> DiscreteDPLR:
+    """The bilinear rule for A = Λ - P Q*: again diagonal plus low rank, ready to step."""
+    return home_of("discretize_dplr", A).discretize_dplr(A, P, Q, B, dt)
+
+
+def discretize_diagonal(
+    A: Float[Tensor, "H n 2"], B: Float[Tensor, "H n 2"], dt: Float[Tensor, " H"], method: Discretization
+) -> DiscreteDPLR:
+    """The bilinear rule or zero-order hold for a diagonal A, ready to step."""
+    return home_of("discretize_diagonal", A).discretize_diagonal(A, B, dt, method)
+
+
+def output_row(C: Float[Tensor, "M H n 2"]) -> Float[Tensor, "M H N"]:
+    """The real row that reads 2·Re Σ C x from an interleaved state."""
+    return home_of("output_row", C).output_row(C)
 
 
 def dplr_chunk_operators(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from torchs4.ops import reference, registered
-from torchs4.ops.implementation import implementation_for
+from torchs4.ops import portable, reference, registered
+from torchs4.ops.implementation import implementation_for, implementation_on
 from torchs4.ops.transforms import inside_transform
 
 if TYPE_CHECKING:
@@ -19,18 +19,26 @@ if TYPE_CHECKING:
 # precisions become is for PyTorch's own rules to say.
 _PASSES = ("gated_residual", "dropout")
 _FULL_PRECISION = ({torch.float32}, {torch.float64})
+# Small formulas with nothing to compile.
+_FORMULAS = ("discretize_dplr", "discretize_diagonal", "output_row")
 
 
 def home_of(operator: str, *tensors: Tensor) -> ModuleType:
     """The module from which the operator of that name is taken for these tensors.
 
+    Where the portable implementation runs: its functions, which PyTorch and its compiler see into, all but
+    the convolution, whose backward pass is registered. Elsewhere:
+
     - Inside a transform of functions: the plain formulas, which transforms can see into.
-    - A pass over activations that are not all in one full precision: the plain formulas.
+    - Small formulas, and passes over activations that are not all in one full precision: the plain ones.
     - A step that is differentiated: the plain formulas. One that is not, outside of a compiler: the
       implementation itself, because a registered operator's call would cost more than the step.
     - Everything else: the registered operators, which run the implementation and know its backward pass.
     """
-    if inside_transform():
+    transformed = inside_transform()
+    if implementation_on(tensors[0].device) == "portable":
+        return registered if operator == "long_convolution" and not transformed else portable
+    if transformed or operator in _FORMULAS:
         return reference
     if operator in _PASSES and {tensor.dtype for tensor in tensors} not in _FULL_PRECISION:
         return reference

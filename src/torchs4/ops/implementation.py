@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-Implementation = Literal["auto", "reference", "cpu"]
+Implementation = Literal["auto", "reference", "cpu", "portable"]
 
 _chosen: Implementation = "auto"
 
 
 def set_implementation(name: Implementation) -> None:
-    """Choose for the whole process: "cpu" (numba), "reference" (plain PyTorch) or "auto".
+    """Choose for the whole process: "cpu" (numba), "portable" (any device), "reference" (plain) or "auto".
 
-    "auto" takes "cpu" for tensors on a CPU and "reference" elsewhere. An explicit choice is kept: asked to
-    run where it cannot, it raises.
+    "auto" takes "cpu" for tensors on a CPU and "portable" elsewhere. "reference" is the plain twin of both,
+    in double precision. An explicit choice is kept: asked to run where it cannot, it raises.
     """
     if name not in get_args(Implementation):
         raise ValueError(
@@ -37,7 +37,7 @@ def get_implementation() -> Implementation:
 
 
 def implementation_on(device: torch.device) -> str:
-    """The implementation that runs on this device: "cpu" or "reference"."""
+    """The implementation that runs on this device: "cpu", "portable" or "reference"."""
     on_cpu = device.type == "cpu"
     if _chosen == "cpu" and not on_cpu:
         raise ValueError(
@@ -45,7 +45,7 @@ def implementation_on(device: torch.device) -> str:
             f"Move it to the CPU, or call torchs4.ops.set_implementation('auto')."
         )
     if _chosen == "auto":
-        return "cpu" if on_cpu else "reference"
+        return "cpu" if on_cpu else "portable"
     return _chosen
 
 
@@ -54,9 +54,9 @@ def implementation_for(tensor: Tensor) -> ModuleType:
     return _load(implementation_on(tensor.device))
 
 
-def plain_formulas() -> ModuleType:
-    """The module whose functions are plain PyTorch and can be differentiated like it."""
-    return _load("reference")
+def plain_formulas(tensor: Tensor) -> ModuleType:
+    """The module whose functions are plain PyTorch and can be differentiated like it, for this tensor."""
+    return _load("portable" if implementation_on(tensor.device) == "portable" else "reference")
 
 
 @lru_cache

@@ -11,7 +11,7 @@ with `conj_physical`, never with `conj`.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,9 +21,7 @@ from torchs4.ops.implementation import implementation_for, plain_formulas
 
 # Small and differentiable as they are: nothing to register.
 from torchs4.ops.reference import diagonal_system, power_system
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from torchs4.ops.transforms import differentiate_plainly
 
 __all__ = [
     "bilinear",
@@ -44,28 +42,6 @@ __all__ = [
 def _goes_plainly(tensor: Tensor, backward: str) -> bool:
     """Whether a gradient is to be differentiated itself, or the implementation does not write it out."""
     return torch.is_grad_enabled() or not hasattr(implementation_for(tensor), backward)
-
-
-def _differentiably(
-    function: Callable[..., Any], inputs: Sequence[Tensor | None], grads: Sequence[Tensor]
-) -> tuple[Tensor | None, ...]:
-    """The gradients of a plain function for the inputs that want one.
-
-    Fit to be differentiated again, where gradients are on.
-    """
-    # One tensor may be two of the inputs, whose gradients are apart.
-    again = torch.is_grad_enabled()
-    with torch.enable_grad():
-        own = [x if x is None or not x.requires_grad else x.view_as(x) for x in inputs]
-        wanted = [x for x in own if x is not None and x.requires_grad]
-        outputs = function(*own)
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-        pairs = [(y, grad) for y, grad in zip(outputs, grads, strict=True) if y.requires_grad]
-        found = torch.autograd.grad(
-            [y for y, _ in pairs], wanted, [grad for _, grad in pairs], create_graph=again, allow_unused=True
-        )
-    rest = iter(found)
-    return tuple(next(rest) if x is not None and x.requires_grad else None for x in own)
 
 
 @torch.library.custom_op("torchs4::bilinear", mutates_args=())
@@ -101,7 +77,7 @@ def _keep_continuous_system(ctx: Any, inputs: tuple[Any, ...], output: tuple[Ten
 def _differentiate_bilinear(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     system = ctx.saved_tensors
     if torch.is_grad_enabled():
-        return _differentiably(plain_formulas().bilinear, system, grads)
+        return differentiate_plainly(plain_formulas(system[0]).bilinear, system, grads)
     return tuple(bilinear_backward(list(grads), *system))
 
 
@@ -139,8 +115,8 @@ def _keep_system(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate_modal_kernel(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     system = ctx.saved_tensors
     if torch.is_grad_enabled():
-        kernel = partial(plain_formulas().modal_kernel, length=grad.shape[-1])
-        return (*_differentiably(kernel, system, [grad]), None)
+        kernel = partial(plain_formulas(grad).modal_kernel, length=grad.shape[-1])
+        return (*differentiate_plainly(kernel, system, [grad]), None)
     return (*modal_kernel_backward(grad, *system), None)
 
 
@@ -176,8 +152,8 @@ def _keep_modes(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate_power_kernel(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     system = ctx.saved_tensors
     if torch.is_grad_enabled():
-        kernel = partial(plain_formulas().power_kernel, length=grad.shape[-1], dtype=grad.dtype)
-        return (*_differentiably(kernel, system, [grad]), None, None)
+        kernel = partial(plain_formulas(grad).power_kernel, length=grad.shape[-1], dtype=grad.dtype)
+        return (*differentiate_plainly(kernel, system, [grad]), None, None)
     return (*power_kernel_backward(grad, *system), None, None)
 
 
@@ -221,7 +197,7 @@ def _differentiate_long_convolution(ctx: Any, grad: Tensor) -> tuple[Tensor | No
     # Read once: checkpointing allows no more.
     inputs = ctx.saved_tensors
     if torch.is_grad_enabled():
-        return _differentiably(plain_formulas().long_convolution, inputs, [grad])
+        return differentiate_plainly(plain_formulas(grad).long_convolution, inputs, [grad])
     skip = inputs[3]
     u_grad, kernel_grad, *rest = long_convolution_backward(grad, *inputs)
     # The skip acts like one more value of the kernel's first sample.
@@ -273,8 +249,8 @@ def _differentiate_modal_chunk_operators(ctx: Any, *grads: Tensor) -> tuple[Tens
     if torch.is_grad_enabled() or not hasattr(
         implementation_for(system[0]), "modal_chunk_operators_backward"
     ):
-        operators = partial(plain_formulas().modal_chunk_operators, block=grads[0].shape[1])
-        return (*_differentiably(operators, system, grads), None)
+        operators = partial(plain_formulas(grads[0]).modal_chunk_operators, block=grads[0].shape[1])
+        return (*differentiate_plainly(operators, system, grads), None)
     return (*modal_chunk_operators_backward(list(grads), *system), None)
 
 
@@ -329,7 +305,7 @@ def _keep_chunk(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -
 def _differentiate_chunk_pass(ctx: Any, grad: Tensor, final_grad: Tensor) -> tuple[Tensor | None, ...]:
     inputs = ctx.saved_tensors
     if _goes_plainly(grad, "chunk_pass_backward"):
-        return _differentiably(plain_formulas().chunk_pass, inputs, [grad, final_grad])
+        return differentiate_plainly(plain_formulas(grad).chunk_pass, inputs, [grad, final_grad])
     return tuple(chunk_pass_backward(grad, final_grad, list(inputs)))
 
 
@@ -366,8 +342,8 @@ def _keep_gates(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate_gated_residual(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     mixed, bias, scale = ctx.saved_tensors
     if torch.is_grad_enabled():
-        gates = partial(plain_formulas().gated_residual, residual=torch.zeros_like(grad), scale=scale)
-        return (*_differentiably(gates, [mixed, bias], [grad]), grad, None)
+        gates = partial(plain_formulas(grad).gated_residual, residual=torch.zeros_like(grad), scale=scale)
+        return (*differentiate_plainly(gates, [mixed, bias], [grad]), grad, None)
     return (*gated_residual_backward(grad, mixed, bias, scale), grad, None)
 
 
@@ -448,10 +424,10 @@ def _differentiate_masked_batch_norm(ctx: Any, grad: Tensor, *_: Tensor) -> tupl
     if torch.is_grad_enabled():
 
         def normalised(*inputs: Tensor) -> Tensor:
-            y, _, _ = plain_formulas().masked_batch_norm(*inputs, ctx.epsilon)
+            y, _, _ = plain_formulas(grad).masked_batch_norm(*inputs, ctx.epsilon)
             return y
 
-        return (*_differentiably(normalised, [x, mask, weight, bias], [grad]), None)
+        return (*differentiate_plainly(normalised, [x, mask, weight, bias], [grad]), None)
     x_grad, weight_grad, bias_grad = masked_batch_norm_backward(
         grad, x, mask, weight, mean, variance, ctx.epsilon
     )

@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from torchs4.ops.plain_blocks import PlainBlocks
 from torchs4.ops.reference.gating import gated_residual
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from jaxtyping import Float
-
-    from torchs4.ops.forms import BlockWeights, NormWeights
 
 
 def modal_step(
@@ -42,27 +38,8 @@ def modal_step(
     return torch.einsum("mhn,bhn->bmh", C, new_state) + D * u[:, None], new_state
 
 
-class PreparedBlocks:
+class PreparedBlocks(PlainBlocks):
     """Equal blocks one after the other, and a norm after them, ready to step without gradients."""
 
-    def __init__(self, blocks: Sequence[BlockWeights], final_norm: NormWeights | None = None) -> None:
-        self._blocks, self._final_norm = blocks, final_norm
-
-    def step(
-        self, x: Float[Tensor, "B H"], states: Sequence[Float[Tensor, "B H N"]]
-    ) -> tuple[Float[Tensor, "B H"], list[Float[Tensor, "B H N"]]]:
-        """What comes out after the last block, and every block's next state."""
-        new_states = []
-        for block, state in zip(self._blocks, states, strict=True):
-            u = _normalised(x, block.norm)
-            y, new_state = modal_step(*block.system, block.C, block.D, u, state)
-            mixed = F.linear(F.gelu(y.flatten(1)), block.mixing_weight)
-            x = gated_residual(mixed, block.mixing_bias, x)
-            new_states.append(new_state)
-        return x if self._final_norm is None else _normalised(x, self._final_norm), new_states
-
-
-def _normalised(x: Float[Tensor, "B H"], norm: NormWeights) -> Float[Tensor, "B H"]:
-    if norm.mean is None or norm.variance is None:
-        return F.layer_norm(x, x.shape[1:], norm.weight, norm.bias, norm.epsilon)
-    return F.batch_norm(x, norm.mean, norm.variance, norm.weight, norm.bias, eps=norm.epsilon)
+    modal_step = staticmethod(modal_step)
+    gated_residual = staticmethod(gated_residual)

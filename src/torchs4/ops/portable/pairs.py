@@ -1,0 +1,84 @@
+"""Complex numbers as two real tensors, and products that lose nothing: what every device can do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+# Splits a number into two halves of its digits: 2^⌈digits/2⌉ + 1.
+_SPLITTERS = {torch.float32: 4097.0, torch.float64: 134217729.0}
+
+
+class Pair(NamedTuple):
+    """Complex numbers."""
+
+    re: Tensor
+    im: Tensor
+
+    @classmethod
+    def of(cls, pairs: Float[Tensor, "*shape 2"], dtype: torch.dtype) -> Pair:
+        """From real pairs on the last axis."""
+        return cls(*pairs.to(dtype).unbind(-1))
+
+    def stacked(self) -> Float[Tensor, "*shape 2"]:
+        """Back to real pairs on the last axis."""
+        return torch.stack([self.re, self.im], dim=-1)
+
+    def conj(self) -> Pair:
+        """With the other sign of the imaginary part."""
+        return Pair(self.re, -self.im)
+
+    def reciprocal(self) -> Pair:
+        """One over each number."""
+        size = self.re.square() + self.im.square()
+        return Pair(self.re / size, -self.im / size)
+
+    def times(self, other: Pair) -> Pair:
+        """The product."""
+        return Pair(
+            self.re * other.re - self.im * other.im,
+            self.re * other.im + self.im * other.re,
+        )
+
+    def scaled(self, factor: Tensor | float) -> Pair:
+        """The product with a real number."""
+        return Pair(self.re * factor, self.im * factor)
+
+    def plus(self, other: Pair) -> Pair:
+        """The sum."""
+        return Pair(self.re + other.re, self.im + other.im)
+
+
+def pair_sum(equation: str, v: Pair, w: Pair) -> Tensor:
+    """The real sum of products over all modes, 2·Re Σ v w, from the stored half of them."""
+    return 2 * (torch.einsum(equation, v.re, w.re) - torch.einsum(equation, v.im, w.im))
+
+
+def exact_product(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """a·b rounded, and what rounding left out (Dekker). The second part has no gradient: it is a constant."""
+    product = a * b
+    with torch.no_grad():
+        a_high, a_low = _halves(a)
+        b_high, b_low = _halves(b)
+        rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return product, rest
+
+
+def exact_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """A + b rounded, and what rounding left out (Knuth). The second part has no gradient."""
+    total = a + b
+    with torch.no_grad():
+        added = total - a
+        rest = (a - (total - added)) + (b - added)
+    return total, rest
+
+
+def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    spread = _SPLITTERS[x.dtype] * x
+    high = spread - (spread - x)
+    return high, x - high
