@@ -15,10 +15,10 @@ from torchs4.ops.portable.discretization import (
     discretize_diagonal,
     discretize_dplr,
     output_row,
-    power_system,
 )
 from torchs4.ops.portable.gating import gated_residual
 from torchs4.ops.portable.modal_kernel import modal_kernel
+from torchs4.ops.portable.polar import power_system
 from torchs4.ops.portable.power_kernel import power_kernel
 from torchs4.ops.portable.steps import PreparedBlocks, modal_step
 

@@ -5,7 +5,6 @@ Axes: H features, n = N/2 stored modes, N state size, R rank, M output channels.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -20,14 +19,6 @@ if TYPE_CHECKING:
 
     from torchs4.ssm import Discretization
 
-# 1 / 2π: as much of it as the precision holds, and the rest.
-_PER_RADIAN = {
-    torch.float32: (0.15915493667125702, 0.5 / math.pi - 0.15915493667125702),
-    torch.float64: (0.5 / math.pi, 0.0),
-}
-# exp of it is as good as zero; a mode that dies at once would have -∞, times 0 samples.
-_LEAST_LOG_SIZE = -80.0
-
 
 class NearSystem(NamedTuple):
     """A discrete DPLR system Ā = a - p q, as real pairs.
@@ -41,18 +32,6 @@ class NearSystem(NamedTuple):
     p: Float[Tensor, "R H n 2"]
     q: Float[Tensor, "R H n 2"]
     b: Float[Tensor, "H n 2"]
-
-
-class PolarModes(NamedTuple):
-    """Discrete modes a = exp(log_size + 2πi·turns), and their weights C·b.
-
-    turns is a sum of two parts: after 65,536 samples the second one decides where a mode stands.
-    """
-
-    log_size: Float[Tensor, "H n"]
-    turns: Float[Tensor, "H n"]
-    turns_rest: Float[Tensor, "H n"]
-    weights: Float[Tensor, "M H n 2"]
 
 
 def bilinear(
@@ -93,37 +72,8 @@ def diagonal_system(
     no_correction = A.new_zeros(0, *A.shape)
     if method == "bilinear":
         return bilinear(A, no_correction, no_correction, B, dt)
-    decay, growth, b = _hold(A, B, dt, method)
+    decay, growth, b = hold(A, B, dt, method)
     return NearSystem(decay.stacked(), growth.stacked(), no_correction, no_correction, b.stacked())
-
-
-def power_system(
-    A: Float[Tensor, "H n 2"],
-    B: Float[Tensor, "H n 2"],
-    C: Float[Tensor, "M H n 2"],
-    dt: Float[Tensor, " H"],
-    method: Discretization,
-) -> PolarModes:
-    """The modes of a diagonal system, whose powers are its kernel. Differentiable."""
-    dtype = kernel_dtype(C)
-    A_, step = Pair.of(A, dtype), dt.to(dtype)[:, None]
-    if method == "bilinear":
-        # a = (1 + z)/(1 - z), of which (1 + z)(1 - z̄) has the angle.
-        z = A_.scaled(step / 2)
-        size = (1 - z.re).square() + z.im.square()
-        log_size = torch.log1p((4 * z.re / size).clamp(min=-1 + 1e-30)) / 2
-        angle = torch.atan2(2 * z.im, 1 - z.re.square() - z.im.square())
-        turns, turns_rest = angle * (0.5 / math.pi), torch.zeros_like(angle)
-        b = Pair.of(B, dtype).times(Pair(1 - z.re, -z.im).reciprocal()).scaled(step)
-    else:
-        _, _, b = _hold(A, B, dt.to(dtype), method)
-        log_size = A_.re * step
-        angle, angle_rest = exact_product(A_.im, step.expand_as(A_.im))
-        per_radian, per_radian_rest = _PER_RADIAN[dtype]
-        turns, turns_rest = exact_product(angle, torch.full_like(angle, per_radian))
-        turns_rest = turns_rest + (angle * per_radian_rest + angle_rest * per_radian).detach()
-    weights = Pair.of(C, dtype).times(b)
-    return PolarModes(log_size.clamp(min=_LEAST_LOG_SIZE), turns, turns_rest, weights.stacked())
 
 
 def discretize_dplr(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> DiscreteDPLR:
@@ -148,7 +98,7 @@ def as_real_system(system: NearSystem) -> DiscreteDPLR:
     return DiscreteDPLR(one - system.decay, system.p.flatten(-2), output_row(system.q), system.b.flatten(-2))
 
 
-def _hold(A: Tensor, B: Tensor, dt: Tensor, method: str) -> tuple[Pair, Pair, Pair]:
+def hold(A: Tensor, B: Tensor, dt: Tensor, method: str) -> tuple[Pair, Pair, Pair]:
     """Zero-order hold: 1 - a, 1 + a and b = (a - 1)/λ B with a = exp(Δλ)."""
     if method != "zoh":
         raise ValueError(f"discretization is {method!r}; choose 'bilinear' or 'zoh'.")

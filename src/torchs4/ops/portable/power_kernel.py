@@ -31,7 +31,7 @@ def power_kernel(
     length: int,
     dtype: torch.dtype,
 ) -> Float[Tensor, "M H L"]:
-    """K_l = 2·Re Σ w a^l for l < length; see discretization.PolarModes."""
+    """K_l = 2·Re Σ w a^l for l < length; see polar.PolarModes."""
     run = plain_kernel if inside_transform() else _kernel
     return run(log_size, turns, turns_rest, weights, length).to(dtype)
 
