@@ -51,24 +51,20 @@ def test_plain_norms_are_those_of_pytorch():
     torch.testing.assert_close(variance, x[mask].var(0, correction=0))
 
 
+@pytest.mark.usefixtures("implementation")
 def test_a_large_mean_does_not_drown_the_variance():
     x, mask, weight, bias = make_inputs(4, 500, 8, torch.float32, mean=3000.0)
-    y = cpu.masked_batch_norm(x, mask, weight, bias, EPSILON)[0]
+    y = ops.masked_batch_norm(x, mask, weight, bias, EPSILON)[0]
     exact = reference.masked_batch_norm(x.double(), mask, weight.double(), bias.double(), EPSILON)[0]
     # The scaled input and the shift, 1500 standard deviations each, are rounded before they meet.
     assert (y - exact).abs().max() < 1e-3
 
 
-@pytest.mark.parametrize("implementation", ["cpu", "reference"])
+@pytest.mark.parametrize("implementation", ["cpu", "portable", "reference"], indirect=True)
 def test_norms_have_right_gradients(implementation):
     x, mask, weight, bias = make_inputs(2, 4, 3)
     inputs = tuple(t.requires_grad_() for t in (x, weight, bias))
-    before = ops.get_implementation()
-    ops.set_implementation(implementation)
-    try:
-        assert gradcheck(lambda x, w, b: ops.masked_batch_norm(x, mask, w, b, EPSILON)[0], inputs)
-    finally:
-        ops.set_implementation(before)
+    assert gradcheck(lambda x, w, b: ops.masked_batch_norm(x, mask, w, b, EPSILON)[0], inputs)
 
 
 def test_norms_keep_the_rules_for_operators():
@@ -81,6 +77,7 @@ def test_norms_keep_the_rules_for_operators():
     torch.library.opcheck(backward, (x, x, mask, weight, mean, variance, EPSILON))
 
 
+@pytest.mark.usefixtures("implementation")
 def test_padding_may_hold_anything_and_real_numbers_may_not():
     x, mask, weight, bias = make_inputs(3, 30, 4)
     clean = ops.masked_batch_norm(x, mask, weight, bias, EPSILON)
@@ -93,6 +90,7 @@ def test_padding_may_hold_anything_and_real_numbers_may_not():
     assert not y[..., [0, 1, 3]].isnan().any()
 
 
+@pytest.mark.usefixtures("implementation")
 def test_holes_are_padding_too():
     x, _, weight, bias = make_inputs(2, 50, 4)
     mask = torch.rand(2, 50, generator=torch.Generator().manual_seed(0)) < 0.4

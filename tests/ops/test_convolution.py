@@ -5,6 +5,8 @@ from oracle import normal
 from torchs4 import ops
 from torchs4.ops.reference.contour import fast_transform_length
 
+pytestmark = pytest.mark.usefixtures("implementation")
+
 # Relative to the largest output: a transform of a few thousand samples rounds about ten times in a row.
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-5}
 

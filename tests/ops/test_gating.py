@@ -48,6 +48,7 @@ def test_plain_gates_are_a_glu_with_residual():
     )
 
 
+@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("features", [2, 9])
 def test_gates_have_right_gradients(features):
     inputs = tuple(
@@ -102,6 +103,7 @@ def test_a_block_without_dropout_equals_one_whose_dropout_is_asleep():
     torch.testing.assert_close(asleep, unfused)
 
 
+@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("mixed_dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_beside_full_gives_full(mixed_dtype):
     mixed, bias, residual = make_inputs(8, torch.float32)
@@ -133,6 +135,7 @@ def test_tied_dropout_is_the_same_with_and_without_fused_gates():
     torch.testing.assert_close(fused, x + block.dropout(torch.nn.functional.glu(mixed)))
 
 
+@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_scales_of_another_type_are_read_as_what_they_are(dtype):
     mixed, bias, residual = (

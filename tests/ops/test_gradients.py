@@ -26,6 +26,7 @@ GRADIENT_TOLERANCE = {
 COMPILED_TOLERANCE = 1e-13
 
 DTYPES = list(GRADIENT_TOLERANCE)
+under_every_implementation = pytest.mark.usefixtures("implementation")
 STEP_SIZES = (0.1, 0.7)
 LENGTHS = [1, 2, 5, 12]
 
@@ -43,12 +44,14 @@ def discrete_matrix(features=2, state_size=3):
     return (normal(features, state_size, state_size, seed=1) / state_size).requires_grad_()
 
 
+@under_every_implementation
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_dplr_kernel_has_right_gradients(rank, length):
     assert gradcheck(lambda *inputs: ops.dplr_kernel(*inputs, length), tuple(small_parameters(rank)))
 
 
+@under_every_implementation
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("method", ssm.DISCRETIZATIONS)
 def test_diagonal_kernel_has_right_gradients(method, length):
@@ -62,6 +65,7 @@ def test_dense_kernel_has_right_gradients(length):
     assert gradcheck(lambda *inputs: ops.dense_kernel(*inputs, length), inputs)
 
 
+@under_every_implementation
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("both_ways", [False, True])
 def test_convolution_has_right_gradients(both_ways, length):
@@ -84,12 +88,14 @@ def test_bilinear_rule_has_right_gradients(rank, name):
         ops.set_implementation(before)
 
 
+@under_every_implementation
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_discretize_dplr_has_right_gradients(rank):
     A, P, Q, B, _, dt = small_parameters(rank)
     assert gradcheck(lambda *inputs: tuple(ops.discretize_dplr(*inputs)), (A, P, Q, B, dt))
 
 
+@under_every_implementation
 @pytest.mark.parametrize("method", ssm.DISCRETIZATIONS)
 def test_discretize_diagonal_has_right_gradients(method):
     A, _, _, B, _, dt = small_parameters(rank=0)
@@ -105,6 +111,7 @@ def test_dense_transition_and_output_row_have_right_gradients(rank):
     assert gradcheck(ops.output_row, (leaf(2, 2, 3, 2, seed=4),))
 
 
+@under_every_implementation
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_dplr_step_has_right_gradients(rank):
     a, p, q, b = leaf(2, 3, 2, seed=1), leaf(rank, 2, 6, seed=2), leaf(rank, 2, 6, seed=3), leaf(2, 6, seed=4)
@@ -127,6 +134,7 @@ def test_dense_step_has_right_gradients():
     assert gradcheck(ops.dense_step, inputs)
 
 
+@under_every_implementation
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("length", [1, 2, 63, 100, 1024])
 @pytest.mark.parametrize(("start", "state_size"), [("legs", 16), ("legt", 8)])
@@ -135,6 +143,7 @@ def test_dplr_kernel_gradients_match_the_dense_oracle(start, state_size, length,
     assert_gradients_match_the_dense_oracle(parameters, length, dtype)
 
 
+@under_every_implementation
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dplr_kernel_gradients_are_right_for_extreme_step_sizes(dtype):
     parameters = hippo_parameters("legs", 16, (1e-5, 1.0, 10.0)).to(dtype)

@@ -182,9 +182,9 @@ def test_gradients_of_any_subset_are_those_of_all(wanted):
 
 
 def test_the_choice_is_visible_and_never_silent(implementation_restored):
-    with pytest.raises(ValueError, match="'auto', 'reference', 'cpu'"):
+    with pytest.raises(ValueError, match="'auto', 'reference', 'cpu', 'portable'"):
         ops.set_implementation("fast")
-    for name in ("reference", "cpu", "auto"):
+    for name in ("reference", "cpu", "portable", "auto"):
         ops.set_implementation(name)
         assert ops.get_implementation() == name
     ops.set_implementation("cpu")
@@ -212,8 +212,10 @@ def test_implementations_agree_through_a_whole_block(implementation_restored):
         y.square().mean().backward()
         return [y.detach(), *(p.grad.clone() for p in block.parameters())]
 
-    for a, b in zip(results("cpu"), results("reference"), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    expected = results("reference")
+    for name in ("cpu", "portable"):
+        for a, b in zip(results(name), expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
 def test_several_threads_may_call_at_once():

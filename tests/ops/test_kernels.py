@@ -19,6 +19,8 @@ from oracle import (
 
 from torchs4 import ops, ssm
 
+pytestmark = pytest.mark.usefixtures("implementation")
+
 # All relative to the largest value of each kernel.
 DPLR_TOLERANCE = {
     # Aliasing and the growth of rounding on the contour, 1e-12, times what cancels in a kernel of one sample.
@@ -29,8 +31,9 @@ DPLR_TOLERANCE = {
 DIAGONAL_TOLERANCE = {
     # The oracle's matrix exponential is good to 1e-12 at norms of 1e4.
     torch.float64: 1e-10,
-    # Sums are in float64: one rounding to float32 of 6e-8 is all there is.
-    torch.float32: 1e-6,
+    # Portable: a few roundings in float32, times what cancels in a kernel of one sample. The compiled one has
+    # 1e-7.
+    torch.float32: 1e-5,
 }
 # The same real matrices, whose powers are multiplied in another order.
 DENSE_TOLERANCE = 1e-12

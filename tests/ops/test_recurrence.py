@@ -12,6 +12,8 @@ from oracle import (
 
 from torchs4 import ops, ssm
 
+pytestmark = pytest.mark.usefixtures("implementation")
+
 # All relative to the largest expected value.
 # Woodbury's formula against a linear solve, both in float64: at N = 128 each loses three digits.
 DISCRETE_TOLERANCE = 1e-11

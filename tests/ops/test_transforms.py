@@ -9,6 +9,7 @@ from torchs4 import LSSL, S4, S4D, S4Block, S4Config
 
 # PyTorch's own: its forward mode is scripted in places, and a map conjugates one by one.
 pytestmark = [
+    pytest.mark.usefixtures("implementation"),
     pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated"),
     pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented"),
 ]

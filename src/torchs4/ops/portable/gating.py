@@ -19,4 +19,4 @@ def gated_residual(
 ) -> Float[Tensor, "... H"]:
     """The residual plus the gated linear unit of mixed + bias, times the scale of its sequence."""
     unit = F.glu(mixed + bias, dim=-1)
-    return residual + unit if scale is None else residual.addcmul(unit, scale[:, None])
+    return residual + (unit if scale is None else unit * scale[:, None].to(unit.dtype))

@@ -1,0 +1,147 @@
+"""The implementation for any device: as exact in single precision as it says, and visible to compilers."""
+
+import pytest
+import torch
+from oracle import diagonal_parameters, hippo_parameters, normal
+from torch.autograd import gradgradcheck
+
+from torchs4 import ops
+from torchs4.ops import portable, reference
+from torchs4.ops.portable.convolution import fast_size
+from torchs4.ops.portable.pairs import exact_product, exact_sum
+
+STEP_SIZES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+LONGEST = 65_536
+# Relative to the largest value of each kernel. HiPPO-LegS, the paper's start; measured: 5e-6.
+LEGS_TOLERANCE = 1e-5
+# Windows and random modes remember longer, so that rounding adds up for longer; measured at N = 128: 1.5e-5.
+OTHERS_TOLERANCE = 3e-5
+# Measured: 2e-6.
+DIAGONAL_TOLERANCE = 5e-6
+
+
+@pytest.fixture(autouse=True)
+def runs_portable():
+    before = ops.get_implementation()
+    ops.set_implementation("portable")
+    yield
+    ops.set_implementation(before)
+
+
+def error(kernel, exact):
+    return ((kernel - exact).abs().amax(-1) / exact.abs().amax(-1)).max().item()
+
+
+@pytest.mark.parametrize(("start", "tolerance"), [("legs", LEGS_TOLERANCE), ("legt", OTHERS_TOLERANCE)])
+@pytest.mark.parametrize("state_size", [64, 128])
+def test_single_precision_is_enough_for_65536_samples(start, tolerance, state_size):
+    parameters = hippo_parameters(start, state_size, STEP_SIZES).to(torch.float32)
+    exact = parameters.to(torch.float64)
+    system = reference.bilinear(*exact[:4], exact.dt)
+    expected = reference.modal_kernel(*system, exact.C, LONGEST)
+    kernel = ops.dplr_kernel(*parameters, LONGEST)
+    assert kernel.dtype == torch.float32
+    assert error(kernel, expected) <= tolerance
+
+
+@pytest.mark.parametrize("method", ["zoh", "bilinear"])
+@pytest.mark.parametrize("start", ["legs", "lin", "real"])
+def test_diagonal_systems_keep_their_angles_for_65536_samples(start, method):
+    A, _, _, B, C, dt = diagonal_parameters(start, 128, STEP_SIZES).to(torch.float32)
+    exact = reference.power_system(*(x.double() for x in (A, B, C, dt)), method)
+    expected = reference.power_kernel(*exact, LONGEST, torch.float64)
+    assert error(ops.diagonal_kernel(A, B, C, dt, LONGEST, method), expected) <= DIAGONAL_TOLERANCE
+
+
+def test_nothing_is_computed_in_double_precision(monkeypatch):
+    parameters = [x.requires_grad_() for x in hippo_parameters("legt", 8, (1e-2, 1e-1)).to(torch.float32)]
+    seen = set()
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            for x in torch.utils._pytree.tree_leaves(result):
+                if isinstance(x, torch.Tensor):
+                    seen.add(x.dtype)
+            return result
+
+    A, P, Q, B, C, dt = parameters
+    u, state = torch.randn(2, 40, 2), torch.randn(2, 2, 8)
+    with Watch():
+        for kernel in (
+            ops.dplr_kernel(A, P, Q, B, C, dt, 40),
+            ops.diagonal_kernel(A, B, C, dt, 40, "zoh"),
+            ops.diagonal_kernel(A, B, C, dt, 40, "bilinear"),
+        ):
+            ops.long_convolution(u, kernel).sum().backward()
+        y, _ = ops.chunk_pass(ops.dplr_chunk_operators(A, P, Q, B, C, dt, 8), C[..., 0, 0], u, state)
+        y.sum().backward()
+        system = ops.discretize_dplr(A, P, Q, B, dt)
+        ops.dplr_step(system, ops.output_row(C), C[..., 0, 0], u[:, 0], state)
+    assert torch.float32 in seen
+    assert not seen & {torch.float64, torch.complex128}
+
+
+def test_products_and_sums_lose_nothing():
+    a, b = normal(1000).float(), 1e3 * normal(1000, seed=1).float()
+    product, rest = exact_product(a, b)
+    assert torch.equal(product.double() + rest.double(), a.double() * b.double())
+    total, rest = exact_sum(a, b)
+    assert torch.equal(total.double() + rest.double(), a.double() + b.double())
+
+
+@pytest.mark.parametrize("length", [1, 5, 8])
+def test_gradients_can_be_differentiated_again(length):
+    A, P, _, B, C, dt = hippo_parameters("legs", 4, (0.1, 0.7))
+    inputs = tuple(x.requires_grad_() for x in (A, P, B, C, dt))
+    assert gradgradcheck(lambda A, P, B, C, dt: ops.dplr_kernel(A, P, P, B, C, dt, length), inputs)
+
+
+@pytest.mark.parametrize("rank_start", ["legs", "legt"])
+def test_kernels_keep_the_rules_for_operators(rank_start):
+    A, P, Q, B, C, dt = hippo_parameters(rank_start, 4, (0.1, 0.7))
+    system = [x.requires_grad_() for x in portable.bilinear(A, P, Q, B, dt)]
+    torch.library.opcheck(torch.ops.torchs4.portable_kernel.default, (*system, C, 11))
+    *modes, weights = portable.power_system(A, B, C, dt, "zoh")
+    modes = [x.requires_grad_() for x in modes[:2]] + modes[2:]
+    torch.library.opcheck(torch.ops.torchs4.portable_power_kernel.default, (*modes, weights, 11))
+
+
+def test_sizes_of_transforms_have_small_factors_only():
+    for least in range(1, 3000, 7):
+        size = fast_size(least)
+        assert least <= size <= 1.25 * least + 2
+        for factor in (2, 3, 5):
+            while size % factor == 0:
+                size //= factor
+        assert size == 1
+
+
+def test_features_that_are_convolved_in_groups_are_those_convolved_at_once(monkeypatch):
+    u, kernel, other, skip = normal(3, 50, 7), normal(2, 7, 50), normal(2, 7, 50, seed=1), normal(2, 7)
+    inputs = [x.requires_grad_() for x in (u, kernel, other, skip)]
+    grad = normal(3, 50, 2, 7, seed=2)
+    whole = ops.long_convolution(*inputs)
+    expected = torch.autograd.grad(whole, inputs, grad)
+    monkeypatch.setattr("torchs4.ops.portable.convolution._GROUP_ELEMENTS", 2000)
+    grouped = ops.long_convolution(*inputs)
+    torch.testing.assert_close(grouped, whole)
+    torch.testing.assert_close(torch.autograd.grad(grouped, inputs, grad), expected)
+
+
+def test_the_backward_pass_of_a_chunk_keeps_its_inputs_alone():
+    A, P, Q, B, C, dt = hippo_parameters("legs", 16, (1e-2, 1e-1)).to(torch.float32)
+    operators = [x.detach().requires_grad_() for x in ops.dplr_chunk_operators(A, P, Q, B, C, dt, 16)]
+    u, state, skip = torch.randn(2, 640, 2, requires_grad=True), torch.zeros(2, 2, 16), torch.zeros(1, 2)
+    kept = 0
+
+    def count(x):
+        nonlocal kept
+        kept += x.numel()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda x: x):
+        y, _ = ops.chunk_pass(ops.ChunkOperators(*operators), skip, u, state)
+    assert kept <= sum(x.numel() for x in (*operators, u, state, skip))
+    y.sum().backward()
+    assert u.grad.isfinite().all()
