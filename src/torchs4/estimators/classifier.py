@@ -45,8 +45,9 @@ class S4Classifier(ClassifierMixin, SequenceEstimator):
         augment: show examples a little different each time: "auto" for small sets, True, False or an
             `Augmentation(…)` of your own.
         normalize: scale every channel to mean 0 and deviation 1 of the training examples.
-        validation_fraction: of the examples, held out to choose the best epoch by; None takes all examples
-            for training and the epoch that does best on them.
+        validation_fraction: of the examples, held out to choose the best epoch by; None learns from all of
+            them, without early stopping. "auto" holds out 0.15 of 500 examples or more, and learns from all
+            of fewer, where every one of them is worth more than a good choice of the epoch.
         early_stopping: end when validation has not improved for a third of the epochs.
         sample_rate: positions per second, kept with the model; at another rate say `predict(X, rate=2)`.
         max_minutes: of training in all; learning rates fall accordingly.
@@ -72,7 +73,7 @@ class S4Classifier(ClassifierMixin, SequenceEstimator):
         ensemble: int = 1,
         augment: bool | str | Augmentation = "auto",
         normalize: bool = True,
-        validation_fraction: float | None = 0.15,
+        validation_fraction: float | str | None = "auto",
         early_stopping: bool = True,
         sample_rate: float | None = None,
         max_minutes: float | None = None,
@@ -111,8 +112,8 @@ class S4Classifier(ClassifierMixin, SequenceEstimator):
         classes, codes = number_labels(x, y)
         if len(classes) < 2:
             raise ValueError(
-                f"All {len(codes)} examples have the class {classes[0]!r}; a model needs at least two "
-                f"classes to tell apart, so one class is not enough."
+                f"All {len(codes)} examples have the class {classes.tolist()[0]!r}; one class is not enough: "
+                f"a model needs at least two to tell apart."
             )
         self.classes_ = classes
         held_out = None

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 # Steps between two measurements on validation examples; fewer would spend more time on measuring and saving.
 _STEPS_PER_EPOCH = 20
 # Steps of a whole training, at least, and passes over the examples, at least.
-_STEPS, _PASSES = 1600, 40
+_STEPS, _PASSES = 1000, 40
+# Fewer examples all take part in the training of a smaller network.
+_FEW = 500
 # Sets of fewer examples are augmented.
 _SMALL = 2000
 
@@ -41,7 +43,9 @@ def usual_plan(data: SequenceData) -> Plan:
     epochs = max(_STEPS // steps_per_epoch, _PASSES // repeats, 1)
     return Plan(
         usual_model(examples, length),
-        OptimizerOptions(lr=0.005, ssm_lr=0.002, batch_size=batch_size, warmup_steps=50, clip=1.0),
+        OptimizerOptions(
+            lr=0.005, ssm_lr=0.002, batch_size=batch_size, warmup_steps=50, clip=1.0, average=0.99
+        ),
         BudgetOptions(epochs=epochs, early_stop=max(epochs // 3, 1)),
         usual_augmentation() if examples < _SMALL and data.input.kind == "values" else Augmentation(),
         repeats,
@@ -58,8 +62,16 @@ def usual_model(examples: int, length: int) -> SequenceModelConfig:
     )
     block = S4BlockConfig(layer=layer, norm="batch", dropout=0.1, tied_dropout=True)
     return SequenceModelConfig(
-        features=64, num_layers=2 if examples < 500 else 4, block=block, stem=(4, 4) if length >= 8000 else ()
+        features=64,
+        num_layers=2 if examples < _FEW else 4,
+        block=block,
+        stem=(4, 4) if length >= 8000 else (),
     )
+
+
+def usual_validation_fraction(examples: int) -> float | None:
+    """Which share to hold out; None for sets that are too small to spare any."""
+    return None if examples < _FEW else 0.15
 
 
 def usual_augmentation() -> Augmentation:

@@ -19,6 +19,8 @@ from torchs4.models import SequenceModel, SequenceModelConfig
 _FORMAT = 1
 DESCRIPTION_FILE = "estimator.json"
 _KINDS: dict[str, Any] = {"S4Classifier": S4Classifier, "S4Regressor": S4Regressor}
+# What fitting finds out, beside weights, classes and names of columns.
+_FITTED = ("n_channels_", "n_features_in_", "n_outputs_", "_is_column")
 # What a parameter may hold that JSON has no word for.
 _CONFIGS: dict[str, Any] = {"SequenceModelConfig": SequenceModelConfig, "Augmentation": Augmentation}
 
@@ -74,23 +76,26 @@ def load_estimator(path: str | Path) -> Any:
         )
     if kind not in _KINDS:
         raise ValueError(f"{file} describes a {kind!r}; expected one of {', '.join(_KINDS)}.")
-    estimator = _KINDS[kind](**{name: _from_plain(value, file) for name, value in parameters.items()})
+    try:
+        estimator = _KINDS[kind](**{name: _from_plain(value, file) for name, value in parameters.items()})
+        for name in _FITTED:
+            if name in fitted:
+                setattr(estimator, name, fitted[name])
+        if "feature_names_in_" in fitted:
+            estimator.feature_names_in_ = np.array(fitted["feature_names_in_"], object)
+        if isinstance(estimator, S4Classifier):
+            estimator.classes_ = _read_labels(fitted["classes_"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file} is damaged: it does not describe a {kind} ({error!r}).") from error
     estimator.members_ = [
         SequenceModel.from_pretrained(folder / f"model-{number}") for number in range(1, members + 1)
     ]
-    for name, value in fitted.items():
-        setattr(estimator, name, value)
-    if isinstance(estimator, S4Classifier):
-        estimator.classes_ = _read_labels(fitted["classes_"], file)
-    if "feature_names_in_" in fitted:
-        estimator.feature_names_in_ = np.array(fitted["feature_names_in_"], object)
     return estimator
 
 
 def _fitted(estimator: Any) -> dict[str, Any]:
     """What fitting found out beside the weights."""
-    names = ("n_channels_", "n_features_in_", "n_outputs_", "_is_column")
-    found = {name: getattr(estimator, name) for name in names if hasattr(estimator, name)}
+    found = {name: getattr(estimator, name) for name in _FITTED if hasattr(estimator, name)}
     if hasattr(estimator, "feature_names_in_"):
         found["feature_names_in_"] = estimator.feature_names_in_.tolist()
     if hasattr(estimator, "classes_"):
@@ -109,13 +114,9 @@ def _write_labels(classes: np.ndarray[Any, Any]) -> dict[str, Any]:
     return {"dtype": classes.dtype.str, "labels": labels}
 
 
-def _read_labels(written: Any, file: Path) -> np.ndarray[Any, Any]:
-    try:
-        dtype = np.dtype(written["dtype"])
-        classes = np.empty(len(written["labels"]), dtype)
-        classes[:] = written["labels"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{file} does not say which classes there are ({error!r}).") from error
+def _read_labels(written: Any) -> np.ndarray[Any, Any]:
+    classes = np.empty(len(written["labels"]), np.dtype(written["dtype"]))
+    classes[:] = written["labels"]
     return classes
 
 

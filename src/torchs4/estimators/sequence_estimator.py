@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from torchs4.configuration import require_config, require_probability, require_whole, with_options
+from torchs4.configuration import require_config, require_whole, with_options
 from torchs4.data import from_arrays
 from torchs4.data.augmentation import Augmentation, AugmentedSplit, repeats_for
-from torchs4.estimators.defaults import Plan, usual_augmentation, usual_plan, with_rates
+from torchs4.estimators.defaults import (
+    Plan,
+    usual_augmentation,
+    usual_plan,
+    usual_validation_fraction,
+    with_rates,
+)
 from torchs4.estimators.sequences import channels_of, read_sequences
 from torchs4.estimators.streams import EnsembleStream
 from torchs4.inference import Stream, predict
@@ -59,7 +66,7 @@ class SequenceEstimator(BaseEstimator):
         ensemble: int = 1,
         augment: bool | str | Augmentation = "auto",
         normalize: bool = True,
-        validation_fraction: float | None = 0.15,
+        validation_fraction: float | str | None = "auto",
         early_stopping: bool = True,
         sample_rate: float | None = None,
         max_minutes: float | None = None,
@@ -141,6 +148,10 @@ class SequenceEstimator(BaseEstimator):
         """Train every member; options are for `from_arrays`, `adjust` for what it makes."""
         adjust: Callable[[SequenceData], SequenceData] = options.pop("adjust", lambda data: data)
         require_whole("ensemble", self.ensemble, 1)
+        if len(x) < 2:
+            raise ValueError(
+                "X has 1 sample; at least 2 are needed, one to learn from and one to validate with."
+            )
         # A run that is kept can only be continued with the seed that it began with.
         given_state = 0 if self.random_state is None and self.output is not None else self.random_state
         seeds = check_random_state(given_state).randint(2**31 - 1, size=self.ensemble).tolist()
@@ -164,10 +175,15 @@ class SequenceEstimator(BaseEstimator):
         return self
 
     def _held_out(self, x: Any, y: Any) -> float | tuple[Any, Any]:
-        if self.validation_fraction is None:
+        fraction = self.validation_fraction
+        if fraction == "auto":
+            fraction = usual_validation_fraction(len(x))
+        if fraction is None:
+            # The epoch that does best on the examples themselves is nearly always a late one.
             return x, y
-        require_probability("validation_fraction", self.validation_fraction)
-        return self.validation_fraction
+        if isinstance(fraction, str):
+            raise ValueError(f'validation_fraction is {fraction!r}; expected a share, "auto" or None.')
+        return fraction
 
     def _fit_member(self, data: SequenceData, folder: Path, number: int, seed: int) -> SequenceModel:
         plan = self._plan(data)
@@ -188,6 +204,8 @@ class SequenceEstimator(BaseEstimator):
                     budget=plan.budget,
                     seed=seed,
                     display=display,
+                    # Nobody continues, or looks at, what is about to be removed.
+                    checkpoint_seconds=math.inf if self.output is None else 120.0,
                     pictures=self.output is not None,
                 )
         except TrainingInterrupted as interrupted:
@@ -223,7 +241,8 @@ class SequenceEstimator(BaseEstimator):
             # Passes over the examples, as everywhere else.
             repeats = min(repeats, self.epochs)
             budget = replace(budget, epochs=-(-self.epochs // repeats))
-        if not self.early_stopping:
+        # Examples that are learned from always improve.
+        if not self.early_stopping or len(data.validation) >= len(data.train):
             budget = replace(budget, early_stop=0)
         if self.max_minutes is not None:
             budget = replace(budget, max_minutes=self.max_minutes / self.ensemble)
@@ -241,7 +260,7 @@ class SequenceEstimator(BaseEstimator):
     def _outputs(self, X: Any, rate: float) -> list[NDArray[np.float64]]:
         """What each member says about every sequence, (n, outputs)."""
         check_is_fitted(self, "members_")
-        x = read_sequences(self, X, reset=False)
+        x = read_sequences(self, X, reset=False, same_length=rate == 1)
         if channels_of(x) != self.n_channels_:
             raise ValueError(
                 f"X has {channels_of(x)} channels, but this {type(self).__name__} was fit on "

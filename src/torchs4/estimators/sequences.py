@@ -25,10 +25,11 @@ _SHAPES = (
 )
 
 
-def read_sequences(estimator: Any, X: Any, reset: bool) -> Sequences:
+def read_sequences(estimator: Any, X: Any, reset: bool, same_length: bool = False) -> Sequences:
     """Sequences with channels last, checked; texts and sequences that are stored already stay as they are.
 
     reset: the estimator is being fit, and remembers the columns of a table.
+    same_length: a table needs as many columns as the one that was fit; other shapes may have any length.
     """
     if isinstance(X, StoredSequences) or _is_texts(X):
         return X
@@ -36,8 +37,8 @@ def read_sequences(estimator: Any, X: Any, reset: bool) -> Sequences:
     if parts is not None and len({part.shape for part in parts}) > 1:
         return _different(parts)
     values = X if parts is None else np.stack(parts)
-    if reset or getattr(estimator, "feature_names_in_", None) is not None:
-        # Their number may change afterwards, as lengths may; their names may not.
+    if reset or same_length:
+        # Names of columns alone; their number is compared below.
         values = validate_data(estimator, values, reset=reset, skip_check_array=True, ensure_2d=False)
     array = check_array(
         values, dtype=np.float32, allow_nd=True, ensure_min_samples=1, estimator=estimator, input_name="X"
@@ -47,6 +48,14 @@ def read_sequences(estimator: Any, X: Any, reset: bool) -> Sequences:
     if array.ndim == 2:
         if reset:
             estimator.n_features_in_ = array.shape[1]
+        elif same_length and array.shape[1] != (
+            known := getattr(estimator, "n_features_in_", array.shape[1])
+        ):
+            raise ValueError(
+                f"X has {array.shape[1]} features, but {type(estimator).__name__} is expecting {known} "
+                f"features as input. Sequences of another length come as (examples, channels, length) or as "
+                f"a list; those of another sampling rate with rate=…."
+            )
         return array[:, :, None]
     if not array.shape[1]:
         raise ValueError(f"X has shape {array.shape}, without channels; expected {_SHAPES}.")

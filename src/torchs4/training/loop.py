@@ -110,6 +110,7 @@ class Trainer:
     """A model in training, in a run folder.
 
     checkpoint_seconds: how often to save between epochs. It decides what a kill costs, not what comes out.
+        Infinity saves nothing but the best model: for runs that nobody will continue.
     model: trained further, instead of a new one.
     stop_at: when to stop as if somebody had asked for it, on the clock of time.monotonic().
     """
@@ -238,7 +239,8 @@ class Trainer:
         self.schedule.after_epoch(self._measure())
         progress.epoch += 1
         progress.start_epoch()
-        self.save()
+        if self.checkpoint_seconds < math.inf:
+            self.save()
         if not self.is_over and self._anyone(self._must_stop()):
             raise TrainingInterrupted
 

@@ -67,7 +67,7 @@ def train(
     resume: continue the run in `output`, with the same arguments, where its last checkpoint was, or begin it
         if there is none yet; with a larger budget it trains longer, even if it was complete.
     data_dir: where datasets lie; by default $TORCHS4_DATA, else the user's cache folder.
-    checkpoint_seconds: how often to save between epochs.
+    checkpoint_seconds: how often to save between epochs; infinity never saves, not even after them.
     quiet: show nothing.
     display: shows how it goes, instead of the usual one.
     pictures: draw curves and kernels at the end, which takes a second or two.

@@ -1,0 +1,213 @@
+"""S4Classifier against 1-nearest-neighbour, an LSTM and a small CNN, on real sets, one result at a time.
+
+    python benchmarks/estimators_data.py FOLDER …     # once, in an environment of its own: see there
+    python benchmarks/estimators.py FOLDER            # what is missing is measured; results/estimators.json
+    python benchmarks/estimators_aeon.py FOLDER       # in the environment of the first: MiniRocket and others
+    python benchmarks/estimators.py FOLDER --table    # mean ranks, from everything that is there
+
+Training parts are learned from, test parts measured once, with the library's defaults, which were chosen by
+cross-validation on training parts. LSTM and CNN take S4's place in the same network, with the same examples,
+augmentation, steps and optimiser; nothing was tuned for them either. No method gets more than MINUTES.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from harness import RESULTS, console, record, show
+from sklearn.neighbors import KNeighborsClassifier
+from torch import nn
+
+from torchs4 import LSTMConfig, register_layer
+from torchs4.estimators import S4Classifier
+from torchs4.estimators.defaults import usual_model
+from torchs4.layers.padding import zero_padding
+
+# Small ones first.
+SETS = ["ItalyPowerDemand", "GunPoint", "Coffee", "ArrowHead", "Trace", "BasicMotions", "JapaneseVowels"]
+SETS += [
+    "PickupGestureWiimoteZ",
+    "OSULeaf",
+    "Digits8x8",
+    "ACSF1",
+    "PigCVP",
+    "Watch",
+    "PLAID",
+    "SpeechCommands",
+]
+METHODS = ["S4", "CNN", "LSTM", "1-NN"]
+# Measured in another environment.
+OTHERS = ["MiniRocket", "MultiRocket-Hydra", "1-NN DTW"]
+MINUTES = 3.0
+FILE = RESULTS / "estimators.json"
+
+
+class Convolution(nn.Module):
+    """A centred convolution over nine positions, as a layer of a block."""
+
+    causal = False
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.output_features = features
+        self.convolution = nn.Conv1d(features, features, 9, padding=4)
+
+    def forward(self, x: Any, lengths: Any = None, mask: Any = None, rate: float = 1.0) -> Any:
+        return self.convolution(zero_padding(x, mask).mT).mT
+
+
+@register_layer("benchmark-convolution")
+@dataclass(frozen=True)
+class ConvolutionConfig:
+    """A convolution over nine positions."""
+
+    def build(self, features: int) -> Convolution:
+        return Convolution(features)
+
+
+def load(folder: Path, name: str) -> dict[str, Any]:
+    with np.load(folder / f"{name}.npz") as arrays:
+        data = dict(arrays)
+    for part in ("train", "test"):
+        pairs = zip(data[f"x_{part}"], data[f"lengths_{part}"], strict=True)
+        data[f"list_{part}"] = [x[:, :length] for x, length in pairs]
+    return data
+
+
+def padded(data: dict[str, Any]) -> tuple[Any, Any]:
+    """Both parts as flat rows of one length, for a method that knows no other."""
+    longest = max(data[f"x_{part}"].shape[2] for part in ("train", "test"))
+    rows = []
+    for part in ("train", "test"):
+        x = data[f"x_{part}"]
+        rows.append(np.pad(x, ((0, 0), (0, 0), (0, longest - x.shape[2]))).reshape(len(x), -1))
+    return rows[0], rows[1]
+
+
+def deep(data: dict[str, Any], layer: Any = None) -> dict[str, Any]:
+    x, y = data["list_train"], data["y_train"]
+    model = None
+    if layer is not None:
+        usual = usual_model(len(x), max(one.shape[1] for one in x))
+        model = replace(usual, block=replace(usual.block, layer=layer))
+    classifier = S4Classifier(model=model, max_minutes=MINUTES, random_state=0, verbose=0)
+    start = time.process_time()
+    classifier.fit(x, y)
+    fitted = time.process_time()
+    accuracy = classifier.score(data["list_test"], data["y_test"])
+    size = sum(weight.numel() for weight in classifier.members_[0].parameters())
+    return {
+        "accuracy": float(accuracy),
+        "fit_cpu_seconds": fitted - start,
+        "predict_cpu_seconds": time.process_time() - fitted,
+        "parameters": size,
+    }
+
+
+def nearest(data: dict[str, Any]) -> dict[str, Any]:
+    x_train, x_test = padded(data)
+    start = time.process_time()
+    classifier = KNeighborsClassifier(1).fit(x_train, data["y_train"])
+    fitted = time.process_time()
+    accuracy = classifier.score(x_test, data["y_test"])
+    return {
+        "accuracy": float(accuracy),
+        "fit_cpu_seconds": fitted - start,
+        "predict_cpu_seconds": time.process_time() - fitted,
+        "parameters": int(x_train.size),
+    }
+
+
+def measure(method: str, data: dict[str, Any]) -> dict[str, Any]:
+    match method:
+        case "S4":
+            return deep(data)
+        case "CNN":
+            return deep(data, ConvolutionConfig())
+        case "LSTM":
+            return deep(data, LSTMConfig())
+    return nearest(data)
+
+
+def described(data: dict[str, Any]) -> dict[str, Any]:
+    lengths = data["lengths_train"]
+    return {
+        "train": len(data["y_train"]),
+        "test": len(data["y_test"]),
+        "channels": int(data["x_train"].shape[1]),
+        "shortest": int(lengths.min()),
+        "longest": int(lengths.max()),
+        "classes": len(np.unique(data["y_train"])),
+    }
+
+
+def results() -> dict[str, Any]:
+    return json.loads(FILE.read_text())["results"] if FILE.is_file() else {"sets": {}, "measured": {}}
+
+
+def ranks(measured: dict[str, Any], sets: list[str]) -> dict[str, float]:
+    """Mean rank of every method that was measured on all of these sets; equal accuracies share ranks."""
+    names = [m for m in (*METHODS, *OTHERS) if sets and all(m in measured.get(s, {}) for s in sets)]
+    sums = dict.fromkeys(names, 0.0)
+    for one in sets:
+        scores = np.array([measured[one][m]["accuracy"] for m in names])
+        for m, score in zip(names, scores, strict=True):
+            sums[m] += 1 + (scores > score).sum() + ((scores == score).sum() - 1) / 2
+    return {m: total / max(len(sets), 1) for m, total in sums.items()}
+
+
+def summarise(found: dict[str, Any]) -> dict[str, Any]:
+    measured, known = found["measured"], found["sets"]
+    whole = [s for s in SETS if all(m in measured.get(s, {}) for m in (*METHODS, "MiniRocket"))]
+    long = [s for s in whole if known[s]["longest"] > 2000]
+    found["mean_rank"] = {"sets": whole, "ranks": ranks(measured, whole)}
+    found["mean_rank_beyond_2000_samples"] = {"sets": long, "ranks": ranks(measured, long)}
+    return found
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    found = results()
+    # `--only SET METHOD` measures one of them, so that a queue can decide when.
+    only = sys.argv[sys.argv.index("--only") + 1 :][:2] if "--only" in sys.argv else None
+    for name in [] if "--table" in sys.argv else SETS:
+        for method in METHODS:
+            if method in found["measured"].get(name, {}) or (only and only != [name, method]):
+                continue
+            data = load(folder, name)
+            result = measure(method, data)
+            # Somebody else may have added to it meanwhile.
+            found = results()
+            found["sets"][name] = described(data)
+            found["measured"].setdefault(name, {})[method] = result
+            record("estimators", summarise(found))
+            console.print(f"{name} {method} {result}")
+    found = summarise(results())
+    record("estimators", found)
+    columns = [*METHODS, *OTHERS]
+    rows = [
+        [
+            s,
+            *(
+                f"{100 * found['measured'][s][m]['accuracy']:.1f}" if m in found["measured"][s] else ""
+                for m in columns
+            ),
+        ]
+        for s in SETS
+        if s in found["measured"]
+    ]
+    show("Test accuracy in %", ["set", *columns], rows)
+    console.print(found["mean_rank"], found["mean_rank_beyond_2000_samples"])
+
+
+if __name__ == "__main__":
+    main()
