@@ -36,6 +36,7 @@ _LICENCE_OF_WEIGHTS = "Apache-2.0, like torchs4; that of the data is their own"
 def bundle(folder: RunFolder, name: str, summary: dict[str, Any]) -> Path:
     """Copy the run's best model, configuration and summary into the package and write its card."""
     recipe, preset, _ = origin(folder)
+    dataset = dataset_of(folder, recipe)
     best, _ = newest(folder.best)
     size = sum(path.stat().st_size for path in best.iterdir())
     if size > LARGEST:
@@ -49,9 +50,15 @@ def bundle(folder: RunFolder, name: str, summary: dict[str, Any]) -> Path:
     new.start(folder.name(), folder.config(), [folder.metric()])
     replace_folder(new.best, load_model(best).save_pretrained)
     new.write_summary(summary)
-    text = card(name, recipe, preset, summary, command_of(folder, summary))
+    text = card(name, recipe, preset, summary, dataset)
     (target / bundled.CARD_FILE).write_text(text, encoding="utf-8")
     return target
+
+
+def dataset_of(folder: RunFolder, recipe: Recipe) -> str:
+    """The catalogue's name of what the run has read, which may be another release than the recipe's."""
+    release = f"{recipe.dataset}-v{getattr(folder.config().data, 'version', '')}"
+    return release if release in {source.name for source in catalogue.SOURCES} else recipe.dataset
 
 
 def keep_numbers(folder: RunFolder, summary: dict[str, Any]) -> Path:
@@ -79,6 +86,8 @@ def measured_summary(folder: RunFolder, rates: tuple[int, ...], data_dir: Path |
     summary = folder.summary()
     if summary is None:
         raise ValueError(f"{folder.path} is not finished. Continue with: s4 train --resume {folder.path}")
+    # What anybody types, not what was typed on this machine, with its folders.
+    summary["command"] = command_of(folder, summary)
     if not rates:
         return summary
     config = folder.config()
@@ -108,12 +117,12 @@ def command_of(folder: RunFolder, summary: dict[str, Any]) -> str:
     return f"s4 train {recipe.name}{'' if preset == 'cpu' else f' --preset {preset}'}{seeded}"
 
 
-def card(name: str, recipe: Recipe, preset: Preset, summary: dict[str, Any], command: str) -> str:
+def card(name: str, recipe: Recipe, preset: Preset, summary: dict[str, Any], dataset: str) -> str:
     """What somebody has to know before using the weights."""
     metric, machine = recipe.metric, summary["machine"]
     key = f"test_{metric.name}"
-    is_bundled = recipe.dataset == "(bundled)"
-    data = catalogue.find("mnist" if is_bundled else recipe.dataset)
+    is_bundled = dataset == "(bundled)"
+    data = catalogue.find("mnist" if is_bundled else dataset)
     part = "; of these, what comes with torchs4" if is_bundled else ""
     lines = [
         f"# {name}",
@@ -131,7 +140,7 @@ def card(name: str, recipe: Recipe, preset: Preset, summary: dict[str, Any], com
         f"- Licence of the data: {data.licence}",
         f"- Licence of the weights: {_LICENCE_OF_WEIGHTS}",
         *([f"- What differs from the paper: {recipe.differs}"] if recipe.differs else []),
-        f"- Command: `{command}`",
+        f"- Command: `{summary['command']}`",
         f"- Commit: {summary.get('commit') or 'unknown'}, {summary['date'][:10]}",
         f"- Machine: {machine['processor']}, threads: {summary['threads']}, "
         f"{summary['training_seconds'] / 60:.0f} minutes",

@@ -51,11 +51,16 @@ def test_raw_samples_are_standardised_by_training_clips_only(root: Path) -> None
     training = np.stack([noise(number) for number in clip_numbers(data.train)])
     batch = data.test.batch(np.array([7, 2]))
     expected = (np.stack([noise(30), noise(10)]) - training.mean()) / training.std()
+    scaling = data.input.scaling
+    assert scaling is not None
+    assert batch.x.abs().max() <= 1
     assert batch.x.dtype == torch.float32
     assert batch.lengths is None
     assert batch.x.shape == (2, 16_000, 1)
-    np.testing.assert_allclose(batch.x[..., 0].numpy(), expected, atol=1e-6)
+    read = (batch.x[..., 0].numpy() - scaling.shift[0]) / scaling.scale[0]
+    np.testing.assert_allclose(read, expected, atol=2e-6)
     assert (data.input.kind, data.input.size, data.input.length) == ("values", 1, 16_000)
+    assert data.input.sample_rate == 16_000
 
 
 def test_coefficients_are_standardised_one_by_one_by_training_clips_only(root: Path) -> None:
@@ -68,7 +73,11 @@ def test_coefficients_are_standardised_one_by_one_by_training_clips_only(root: P
     batch = data.test.batch(np.array([2]))
     assert batch.x.dtype == torch.float32
     assert batch.x.shape == (1, 161, 20)
-    torch.testing.assert_close(batch.x[0].double(), (coefficients[-1] - mean) / deviation, rtol=0, atol=1e-5)
+    torch.testing.assert_close(batch.x[0].double(), coefficients[-1], rtol=0, atol=1e-4)
+    scaling = data.input.scaling
+    assert scaling is not None
+    assert scaling.shift == pytest.approx(mean.tolist(), rel=1e-5, abs=1e-6)
+    assert scaling.scale == pytest.approx(deviation.tolist(), rel=1e-5)
     assert (data.input.kind, data.input.size, data.input.length) == ("values", 20, 161)
 
 
@@ -345,5 +354,8 @@ def test_real_recordings() -> None:
     assert not validation & test
     batch = data.train.batch(np.arange(0, len(data.train), 10))
     assert batch.y.bincount(minlength=10).min() > 0
-    assert abs(batch.x.mean()) < 0.05
-    assert 0.8 < batch.x.std() < 1.2
+    scaling = data.input.scaling
+    assert scaling is not None
+    assert batch.x.abs().max() <= 1
+    assert abs(batch.x.mean() - scaling.shift[0]) < 0.05 * scaling.scale[0]
+    assert 0.8 < batch.x.std() / scaling.scale[0] < 1.2

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import wave
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from cases import build, samples
 
 from torchs4 import recipes
 from torchs4.cli import main
+from torchs4.data.speech_commands import SC10_WORDS
 from torchs4.inference import Stream
 from torchs4.tasks import ACCURACY, MSE, Metric
 from torchs4.training.checkpoints import replace_folder
@@ -89,6 +91,19 @@ def test_a_recording_of_another_rate_is_heard_at_its_own(
     soundfile.write(tmp_path / "mono.wav", sound[:, 0], 8000)
     assert main(["stream", str(tmp_path / "run"), str(tmp_path / "mono.wav")]) == 1
     assert "has 1 channels; the model reads 2" in capsys.readouterr().err
+
+
+def test_a_model_that_comes_with_torchs4_listens_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    time = np.arange(8000) / 16_000
+    with wave.open(str(tmp_path / "hum.wav"), "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        file.writeframes((8000 * np.sin(2 * np.pi * 200 * time)).astype("<i2").tobytes())
+    assert main(["stream", "sc10-raw", str(tmp_path / "hum.wav"), "--top", "10"]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert records[-1]["position"] == 8000
+    assert set(records[-1]["probabilities"]) == set(SC10_WORDS)
 
 
 def test_tokens_get_the_next_tokens_distribution(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,28 +35,30 @@ def test_every_sequence_has_a_frame_for_each_stride_begun(length: int, strides: 
 
 
 @pytest.mark.parametrize(
-    ("rate", "stride", "left"), [(1.0, 16, 1.0), (2.0, 8, 1.0), (8.0, 2, 1.0), (0.5, 32, 1.0), (3.0, 16, 3.0)]
+    ("rate", "stride", "left"),
+    [(1.0, 16, 1.0), (2.0, 8, 1.0), (8.0, 2, 1.0), (0.5, 32, 1.0), (3.0, 5, 0.9375), (32.0, 1, 2.0)],
 )
-def test_strides_follow_the_rate_where_they_can(rate: float, stride: int, left: float) -> None:
+def test_strides_follow_the_rate_as_far_as_they_can(rate: float, stride: int, left: float) -> None:
     at_rate = stem(4, 4).at_rate(rate)
     assert at_rate.stride == stride
     assert at_rate.rate == pytest.approx(left)
 
 
-def test_a_smooth_signal_gives_about_the_same_frames_at_half_the_rate() -> None:
+@pytest.mark.parametrize("rate", [2, 4, 0.5])
+def test_a_smooth_signal_gives_the_same_frames_at_another_rate(rate: float) -> None:
+    # Its kernels are random, as rough as can be: it is the signal that has to be smooth.
     module = stem(8, inputs=1)
-    with torch.no_grad():
-        # Kernels that are smooth themselves: of white noise, half of the samples say nothing about the rest.
-        taps = torch.linspace(0, math.pi, 16, dtype=torch.float64)
-        module.convolutions[0].weight.copy_(torch.sin(taps * torch.arange(1, 6).view(-1, 1, 1) / 5))
-    time = torch.arange(400, dtype=torch.float64)
-    x = (torch.sin(time / 40) + 0.5 * torch.cos(time / 25))[None, :, None]
-    full = module(x, module.at_rate(1.0))
-    half = module(x[:, ::2], module.at_rate(2.0))
-    assert full.shape == half.shape
+
+    def frames(rate: float) -> torch.Tensor:
+        time = torch.arange(0, 400, rate, dtype=torch.float64)
+        x = (torch.sin(time / 40) + 0.5 * torch.cos(time / 25))[None, :, None]
+        return module(x, module.at_rate(rate))
+
+    full, other = frames(1.0), frames(rate)
+    assert full.shape == other.shape
     # Frames of the beginning see silence before it, which is no smooth signal.
-    error = (full - half)[:, 3:].abs().max() / full.abs().max()
-    assert error < 0.05
+    error = (full - other)[:, 3:].abs().max() / full.abs().max()
+    assert error < 3e-3
 
 
 def build(**options: object) -> SequenceModel:
@@ -66,7 +68,7 @@ def build(**options: object) -> SequenceModel:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "last", "none"])
-@pytest.mark.parametrize("rate", [1.0, 2.0, 3.0, 0.5])
+@pytest.mark.parametrize("rate", [1.0, 2.0, 1.7, 0.5])
 def test_chunks_of_any_size_and_steps_agree_at_every_rate(pooling: str, rate: float) -> None:
     model, x = build(stem=(2, 3), pooling=pooling), torch.randn(2, 40, 1, dtype=torch.float64)
     with torch.no_grad():

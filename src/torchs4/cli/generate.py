@@ -5,9 +5,8 @@ from pathlib import Path
 
 import tyro
 
-from torchs4.cli.models import best_model
+from torchs4.cli.models import best_model, named_run
 from torchs4.inference import Sampling, write
-from torchs4.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ def generate(arguments: list[str]) -> int:
     """Write."""
     chosen = tyro.cli(GenerateArguments, prog="s4 generate", args=arguments)
     sampling = Sampling(chosen.temperature, chosen.top_k, chosen.top_p)
-    model = best_model(RunFolder(chosen.run))
+    model = best_model(named_run(chosen.run))
     text = write(model, chosen.prompt, chosen.length, sampling=sampling, seed=chosen.seed)
     # Not through rich, which would wrap lines and read brackets as styles.
     print(chosen.prompt, end="", flush=True)

@@ -10,13 +10,12 @@ from typing import Any, Literal
 import tyro
 
 from torchs4.cli.consoles import errors
-from torchs4.cli.models import best_model
+from torchs4.cli.models import best_model, named_run
 from torchs4.inference import Stream
 from torchs4.inference.sources import LineReader, microphone_samples, recording_samples
 from torchs4.inference.writing import encode
 from torchs4.layers.inputs import require_rate
 from torchs4.models import SequenceModel, SequenceModelConfig
-from torchs4.training.run_folder import RunFolder
 
 _RECORDINGS = (".wav", ".flac", ".ogg", ".mp3", ".aiff")
 
@@ -26,7 +25,7 @@ class StreamArguments:
     """Predictions of a run's best model, as samples come.
 
     Attributes:
-        run: a folder that `s4 train` wrote.
+        run: a folder that `s4 train` wrote, or the name of a model in `s4 list`.
         source: a file of samples, one per line as CSV or JSON, or a recording; by default standard input.
         every: samples between two predictions; by default 1, for sounds a tenth of a second.
         rate: step size of the samples relative to training: 2 when only every second one comes. By default 1,
@@ -56,7 +55,7 @@ def stream(arguments: list[str]) -> int:
         value = getattr(chosen, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name} is {value}; it must be at least 1.")
-    folder = RunFolder(chosen.run)
+    folder = named_run(chosen.run)
     model = best_model(folder)
     kind = folder.metric().name
     reader = LineReader(model.config, _complain, allow_nan=chosen.allow_nan)

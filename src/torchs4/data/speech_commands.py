@@ -18,7 +18,7 @@ from torchs4.data.mfcc import mfcc
 from torchs4.data.prepared import prepared_arrays
 from torchs4.data.progress import reported
 from torchs4.data.sequences import ArraySplit, SequenceData, split_in_three
-from torchs4.description import InputDescription
+from torchs4.description import InputDescription, Scaling
 from torchs4.tasks import Classification
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ SplitRule = Literal["random", "official"]
 # What the catalogue calls them.
 _NAMES: dict[Version, str] = {"0.01": "speech-commands-v0.01", "0.02": "speech-commands"}
 _SAMPLES = 16_000
+# One more than the largest sample of 16 bits.
+_LOUDEST = 2.0**15
 _MFCC_SHAPE = (161, 20)
 # Of all clips for validation, and as many again for the test.
 _HELD_OUT = 0.15
@@ -57,7 +59,8 @@ class SpeechCommands:
 
     Attributes:
         form: "raw" for 16,000 samples, "mfcc" for 20 mel-frequency cepstral coefficients at 161 positions;
-            either standardised by the training clips.
+            either standardised by the training clips, which the model does itself: raw samples are between
+            -1 and 1, as they come from any file or microphone.
         version: of the recordings; S4's results are on 0.02 (34,975 clips).
         split: "random" for 70/15/15 percent, as S4's results have it, where a speaker is heard in training
             and in test; "official" for the lists that come with the recordings, where no speaker is in two
@@ -99,19 +102,23 @@ class SpeechCommands:
             members = _official_members(official[recordings["clips"]], release)
         else:
             members = _random_members(len(recordings["clips"]), self.seed, release)
-        mean, deviation = _mean_and_deviation(arrays, members[0], release)
-        convert = functools.partial(_standardise, mean=mean, deviation=deviation)
-        train_convert = convert
-        if self.augment:
-            train_convert = functools.partial(_augmented, convert, loudness=self.form == "raw")
+        is_raw = self.form == "raw"
+        unit = _LOUDEST if is_raw else 1.0
+        convert = functools.partial(_in_units, unit)
+        train_convert = functools.partial(_augmented, convert, loudness=is_raw) if self.augment else convert
         train, validation, test = (
             ArraySplit(arrays["inputs"], recordings["labels"], rows, way)
             for rows, way in zip(members, (train_convert, convert, convert), strict=True)
         )
         length, size = arrays["inputs"].shape[1:]
-        return SequenceData(
-            InputDescription("values", size, length), Classification(SC10_WORDS), train, validation, test
+        description = InputDescription(
+            "values",
+            size,
+            length,
+            sample_rate=float(_SAMPLES) if is_raw else None,
+            scaling=_scaling(arrays, members[0], unit, release),
         )
+        return SequenceData(description, Classification(SC10_WORDS), train, validation, test)
 
 
 class _Release(NamedTuple):
@@ -207,7 +214,7 @@ def _transform(recordings: NDArray[np.int16], progress: Progress | None) -> dict
         # Computed in double precision, so that machines agree on the single precision that is kept.
         rows = slice(start, start + _CLIPS_AT_ONCE)
         samples = torch.from_numpy(recordings[rows, :, 0].astype(np.float64))
-        inputs[rows] = mfcc(samples / 2**15).numpy()
+        inputs[rows] = mfcc(samples / _LOUDEST).numpy()
     return {"inputs": inputs, **_power_sums(inputs, np.float64)}
 
 
@@ -222,10 +229,10 @@ def _power_sums(inputs: NDArray[Any], dtype: type[np.int64 | np.float64]) -> dic
     return {"sums": sums, "squares": squares}
 
 
-def _mean_and_deviation(
-    arrays: Mapping[str, NDArray[Any]], train: NDArray[np.int64], release: _Release
-) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
-    """Of every column, over all positions of the training clips."""
+def _scaling(
+    arrays: Mapping[str, NDArray[Any]], train: NDArray[np.int64], unit: float, release: _Release
+) -> Scaling:
+    """Mean and deviation of every column, over all positions of the training clips."""
     numbers = len(train) * arrays["inputs"].shape[1]
     mean = arrays["sums"][train].sum(axis=0) / numbers
     variance = arrays["squares"][train].sum(axis=0) / numbers - mean**2
@@ -233,7 +240,7 @@ def _mean_and_deviation(
         raise ValueError(
             f"The training clips in {release.root} are silent: every sample is the same. {release.again}"
         )
-    return torch.from_numpy(mean).to(torch.float32), torch.from_numpy(np.sqrt(variance)).to(torch.float32)
+    return Scaling(tuple((mean / unit).tolist()), tuple((np.sqrt(variance) / unit).tolist()))
 
 
 def _augmented(
@@ -258,10 +265,10 @@ def _augmented(
     return moved * _LARGEST_GAIN**power
 
 
-def _standardise(
-    rows: NDArray[Any], generator: torch.Generator | None, *, mean: Tensor, deviation: Tensor
+def _in_units(
+    unit: float, rows: NDArray[Any], generator: torch.Generator | None = None
 ) -> Float[Tensor, "B L d"]:
-    return torch.from_numpy(rows).to(torch.float32, copy=True).sub_(mean).div_(deviation)
+    return torch.from_numpy(rows).to(torch.float32, copy=True).div_(unit)
 
 
 def _official_split(release: _Release, clips: list[str]) -> NDArray[np.uint8]:

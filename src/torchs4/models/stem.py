@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 # Taps of a convolution for each sample of its stride: frames overlap, so that none cuts an event in two.
 _REACH = 2
-# How far from a whole number a stride may be at another rate before it counts as a fraction.
-_ROUNDING = 1e-6
 
 
 class _Stage(NamedTuple):
@@ -51,8 +49,8 @@ class AtRate(NamedTuple):
 class Stem(nn.Module):
     """Convolutions with these strides and GELU between them, (B, L, I) to (B, ⌈L / strides⌉, H).
 
-    At another sampling rate the kernels are read at other points of time, and strides that can be are scaled:
-    then the frames come at the rate that the blocks were trained on.
+    At another sampling rate the kernels read the same points of time, and strides are scaled as far as they
+    can be, so that the frames come at nearly the rate that the blocks were trained on.
     """
 
     def __init__(self, inputs: int, features: int, strides: Sequence[int]) -> None:
@@ -69,13 +67,11 @@ class Stem(nn.Module):
         stages, total = [], 1
         for convolution in self._ordered():
             weight, bias, stride = convolution.weight, convolution.bias, convolution.stride[0]
-            weight = _resampled(weight, rate)
-            if _is_whole(stride / rate):
-                stride, rate = round(stride / rate), 1.0
-            elif _is_whole(rate / stride):
-                stride, rate = 1, rate / stride
-            stages.append(_Stage(weight, cast("Tensor", bias), stride))
-            total *= stride
+            scaled = max(1, round(stride / rate))
+            stages.append(_Stage(_resampled(weight, rate), cast("Tensor", bias), scaled))
+            total *= scaled
+            # Frames are as far apart as in training, or as nearly so as whole strides allow.
+            rate *= scaled / stride
         return AtRate(stages, total, rate)
 
     def forward(self, x: Float[Tensor, "B L I"], at_rate: AtRate) -> Float[Tensor, "B F H"]:
@@ -135,10 +131,6 @@ def _convolve(
     return x, kept
 
 
-def _is_whole(number: float) -> bool:
-    return round(number) >= 1 and abs(number - round(number)) < _ROUNDING * number
-
-
 def _fitted(history: Float[Tensor, "B n I"], length: int) -> Float[Tensor, "B length I"]:
     """The last samples, with silence before them where there are not enough."""
     missing = length - history.shape[1]
@@ -146,14 +138,15 @@ def _fitted(history: Float[Tensor, "B n I"], length: int) -> Float[Tensor, "B le
 
 
 def _resampled(weight: Float[Tensor, "H I k"], rate: float) -> Float[Tensor, "H I n"]:
-    """The kernel as a curve over time, read at every rate-th point from now back; sums keep their size."""
+    """The kernel for samples `rate` apart: between them the signal is taken to be straight.
+
+    A tap reads a point of time. Where there is no sample, it reads its two neighbours instead, so that a
+    kernel need not be smooth to mean the same at every rate.
+    """
     if rate == 1.0:
         return weight
     taps = weight.shape[2]
-    back = torch.arange(math.ceil(taps / rate), device=weight.device, dtype=weight.dtype) * rate
-    # Beyond its first tap the curve falls to nothing within one sample.
-    earlier = back.floor().long().clamp(max=taps - 1)
-    share = back - earlier
-    newest_first = F.pad(weight.flip(2), (0, 1))
-    curve = newest_first[..., earlier] * (1 - share) + newest_first[..., earlier + 1] * share
-    return rate * curve.flip(2)
+    times = torch.arange(taps, device=weight.device, dtype=weight.dtype)
+    samples = rate * torch.arange(math.ceil((taps - 1) / rate) + 1, device=weight.device, dtype=weight.dtype)
+    shares = (1 - (times[:, None] - samples).abs() / rate).clamp(min=0)
+    return (weight.flip(2) @ shares).flip(2)
