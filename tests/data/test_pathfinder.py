@@ -8,7 +8,7 @@ import pytest
 import torch
 from official_files import LRA_FOLDERS, pathfinder_pixels, png, write_pathfinder
 
-from torchs4.data import pathfinder, pathfinder_pictures
+from torchs4.data import pathfinder_pictures
 from torchs4.data.location import DatasetMissingError
 from torchs4.data.pathfinder import Pathfinder
 from torchs4.data.pathfinder_pictures import draw_picture
@@ -39,7 +39,7 @@ def test_load_draws_pictures_once_and_splits_them(tmp_path: Path, monkeypatch: p
     assert seen == {draw_picture(32, 0, number).image.tobytes(): number % 2 for number in range(40)}
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["prepared"]
 
-    monkeypatch.setattr(pathfinder, "draw_pictures", None)
+    monkeypatch.setattr(pathfinder_pictures, "draw_pictures", None)
     again = config.load(tmp_path / "new")
     assert torch.equal(everything(again.test)[0], parts[2][0])
 
@@ -61,7 +61,7 @@ def test_full_disk_is_told_with_the_space_needed(tmp_path: Path, monkeypatch: py
     def fill(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(pathfinder, "draw_pictures", fill)
+    monkeypatch.setattr(pathfinder_pictures, "draw_pictures", fill)
     with pytest.raises(OSError, match=r"Cannot draw 2,000 Pathfinder pictures .*No space.*they need 2 MB"):
         Pathfinder(count=2000).load(tmp_path)
     assert not (tmp_path / "prepared").exists()

@@ -238,8 +238,9 @@ def run_python(source, **environment):
     )
 
 
-def test_import_is_light():
-    result = run_python("import sys, torchs4; assert 'numba' not in sys.modules, 'numba was imported'")
+@pytest.mark.parametrize("module", ["torchs4", "torchs4.data", "torchs4.recipes"])
+def test_import_is_light(module):
+    result = run_python(f"import sys, {module}; assert 'numba' not in sys.modules, 'numba was imported'")
     assert result.returncode == 0, result.stderr
 
 

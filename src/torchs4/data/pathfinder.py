@@ -15,7 +15,6 @@ import torch
 
 from torchs4.configuration import require_at_least, require_choice
 from torchs4.data.location import DatasetMissingError, advise_again, find_in_lra
-from torchs4.data.pathfinder_pictures import Level, Size, draw_pictures
 from torchs4.data.prepared import prepared_arrays
 from torchs4.data.progress import reported
 from torchs4.data.sequences import ArraySplit, SequenceData, split_in_three
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     from torchs4.data.progress import Progress
 
 Source = Literal["generated", "official"]
+Size = Literal[32, 64, 128]
+Level = Literal["easy", "intermediate", "hard"]
 
 _CLASSES = ("different curves", "same curve")
 _AGAIN = advise_again("lra")
@@ -104,6 +105,9 @@ def _to_inputs(
 def _draw_into(
     folder: Path, size: Size, level: Level, count: int, seed: int, progress: Progress | None
 ) -> dict[str, NDArray[np.uint8]]:
+    # numba takes a while to import: only those pay who draw.
+    from torchs4.data.pathfinder_pictures import draw_pictures
+
     done = 0
     try:
         # All of Path-X is 3 GB: it goes to disk as it is drawn, into a file that vanishes by itself.

@@ -14,7 +14,7 @@ import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from numpy import ndarray
     from numpy.typing import NDArray
 
-Size = Literal[32, 64, 128]
-Level = Literal["easy", "intermediate", "hard"]
+    from torchs4.data.pathfinder import Level, Size
 
 # Dashes of a long curve.
 CURVE_DASHES: dict[Level, int] = {"easy": 6, "intermediate": 9, "hard": 14}
