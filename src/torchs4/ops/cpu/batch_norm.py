@@ -14,6 +14,7 @@ from torch import Tensor
 
 from torchs4.ops.cpu.arrays import as_array, as_rows
 from torchs4.ops.cpu.sharing import shared
+from torchs4.ops.cpu.workspaces import empty
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,7 +91,7 @@ def _moments(task, x, real, counts, means, squares):
     rows, H = x.shape
     tasks = len(counts)
     mean, square = means[task], squares[task]
-    block_mean, block_square = np.empty(H, x.dtype), np.empty(H, x.dtype)
+    block_mean, block_square = empty(H, x.dtype), empty(H, x.dtype)
     count = 0.0
     end = (task + 1) * rows // tasks
     for start in range(task * rows // tasks, end, _ROWS):
@@ -143,7 +144,7 @@ def _gradient_sums(task, grad, x, real, center, sums):
     """Per task: the sums over real rows of grad and of grad·(x - center)."""
     rows, H = x.shape
     tasks = sums.shape[1]
-    block_total, block_product = np.empty(H, x.dtype), np.empty(H, x.dtype)
+    block_total, block_product = empty(H, x.dtype), empty(H, x.dtype)
     end = (task + 1) * rows // tasks
     for start in range(task * rows // tasks, end, _ROWS):
         for column in range(H):

@@ -7,6 +7,8 @@ Axes: H features, n modes, R rank.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,17 +16,17 @@ from torch import Tensor
 from torchs4.ops.cpu.arrays import as_array, as_complex_array
 from torchs4.ops.cpu.compiling import compiled
 from torchs4.ops.cpu.sharing import shared
+from torchs4.ops.cpu.workspaces import empty
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def bilinear(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The twin of reference.bilinear."""
     decay, p, q, b = (torch.empty(x.shape, dtype=torch.float64) for x in (A, P, Q, B))
-    _forward(
-        len(dt),
-        *map(as_complex_array, (A, P, Q, B)),
-        as_array(dt, torch.float64),
-        *map(as_complex_array, (decay, p, q, b)),
-    )
+    discrete = _Discrete(*map(as_complex_array, (decay, p, q, b)))
+    _forward(len(dt), _continuous(A, P, Q, B, dt), discrete)
     return decay, p, q, b
 
 
@@ -34,19 +36,58 @@ def bilinear_backward(
     """The twin of reference.bilinear_backward."""
     inputs = (A, P, Q, B, dt)
     results = [torch.empty(x.shape, dtype=torch.float64) for x in inputs]
-    _backward(
-        len(dt),
-        *map(as_complex_array, (*grads, A, P, Q, B)),
-        as_array(dt, torch.float64),
-        *map(as_complex_array, results[:4]),
-        as_array(results[4]),
-    )
+    discrete_grad = _Discrete(*map(as_complex_array, grads))
+    _backward(len(dt), discrete_grad, _continuous(*inputs), _continuous(*results))
     return [result.to(x.dtype) for result, x in zip(results, inputs, strict=True)]
 
 
+class _Continuous(NamedTuple):
+    """A = Λ - P Q* and B in continuous time, and the step sizes; or gradients."""
+
+    A: NDArray[np.complex128]
+    P: NDArray[np.complex128]
+    Q: NDArray[np.complex128]
+    B: NDArray[np.complex128]
+    dt: NDArray[np.float64]
+
+
+class _Discrete(NamedTuple):
+    """Ā = (1 - decay) - p q and b; or gradients."""
+
+    decay: NDArray[np.complex128]
+    p: NDArray[np.complex128]
+    q: NDArray[np.complex128]
+    b: NDArray[np.complex128]
+
+
+class _Parts(NamedTuple):
+    """What the rule is made of, of one feature: E, E P, Q* E, E P W⁻¹, W, W⁻¹ and Q* E B."""
+
+    E: NDArray[np.complex128]
+    EP: NDArray[np.complex128]
+    QE: NDArray[np.complex128]
+    corrected: NDArray[np.complex128]
+    W: NDArray[np.float64]
+    inverse: NDArray[np.float64]
+    QEB: NDArray[np.float64]
+
+
+def _continuous(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> _Continuous:
+    return _Continuous(*map(as_complex_array, (A, P, Q, B)), as_array(dt, torch.float64))
+
+
 @compiled()
-def _rows(R, n):
-    return np.empty((R, n), dtype=np.complex128)
+def _new_parts(R, n):
+    rows, square = (R, n), (R, R)
+    return _Parts(
+        empty(n, np.complex128),
+        empty(rows, np.complex128),
+        empty(rows, np.complex128),
+        empty(rows, np.complex128),
+        empty(square, np.float64),
+        empty(square, np.float64),
+        empty(R, np.float64),
+    )
 
 
 @compiled()
@@ -94,8 +135,10 @@ def _invert(matrix, inverse):
 
 
 @compiled()
-def _discretize(A, P, Q, B, dt, h, E, EP, QE, corrected, W, inverse, QEB):
-    """Fill the parts of a feature's discrete system: E, E P, Q* E, E P W⁻¹, W⁻¹ and Q* E B."""
+def _discretize(system, h, parts):
+    """Fill the parts of a feature's discrete system."""
+    A, P, Q, B, dt = system
+    E, EP, QE, corrected, W, inverse, QEB = parts
     R, n = P.shape[0], A.shape[1]
     for k in range(n):
         E[k] = 1.0 / (2.0 / dt[h] - A[h, k])
@@ -117,31 +160,44 @@ def _discretize(A, P, Q, B, dt, h, E, EP, QE, corrected, W, inverse, QEB):
 
 
 @shared
-def _forward(h, A, P, Q, B, dt, decay, p, q, b):
+def _forward(h, system, discrete):
+    A, P, _, B, dt = system
+    decay, p, q, b = discrete
     R, _, n = P.shape
-    E = np.empty(n, dtype=np.complex128)
-    EP, QE, corrected = _rows(R, n), _rows(R, n), _rows(R, n)
-    W, inverse, QEB = np.empty((R, R)), np.empty((R, R)), np.empty(R)
-    _discretize(A, P, Q, B, dt, h, E, EP, QE, corrected, W, inverse, QEB)
+    parts = _new_parts(R, n)
+    _discretize(system, h, parts)
     for k in range(n):
-        decay[h, k] = -2.0 * A[h, k] * E[k]
-        total = E[k] * B[h, k]
+        decay[h, k] = -2.0 * A[h, k] * parts.E[k]
+        total = parts.E[k] * B[h, k]
         for r in range(R):
-            p[r, h, k] = 4.0 / dt[h] * corrected[r, k]
-            q[r, h, k] = QE[r, k]
-            total -= corrected[r, k] * QEB[r]
+            p[r, h, k] = 4.0 / dt[h] * parts.corrected[r, k]
+            q[r, h, k] = parts.QE[r, k]
+            total -= parts.corrected[r, k] * parts.QEB[r]
         b[h, k] = 2.0 * total
 
 
 @shared
-def _backward(h, decay_grad, p_grad, q_grad, b_grad, A, P, Q, B, dt, A_grad, P_grad, Q_grad, B_grad, dt_grad):
+def _backward(h, discrete_grad, system, system_grad):
+    """The adjoint of `_forward`, part by part. With F = E P W⁻¹, and bars for gradients:
+
+        decay = -2 Λ E            Λ̄ = -2 decaȳ E*                    Ē = -2 decaȳ Λ*
+        b = 2 (E B - F (Q* E B))  B̄ = 2 b̄ E*                         Ē += 2 b̄ B*
+        p = (4/Δ) F               F̄ = (4/Δ) p̄ - 2 b̄ (Q* E B)
+        F = E P W⁻¹               W̄ = -W⁻ᵀ ((E P)* F̄) W⁻ᵀ            (E P)‾ = F̄ W⁻ᵀ
+        E = (2/Δ - Λ)⁻¹           Λ̄ += Ē (E²)*                       (2/Δ)‾ -= Re Σ Ē (E²)*
+
+    E P = E·P, Q* E = Q*·E and W = 1 + Q* E P are products, whose factors get each other's conjugate.
+    """
+    decay_grad, p_grad, q_grad, b_grad = discrete_grad
+    A, P, Q, B, dt = system
+    A_grad, P_grad, Q_grad, B_grad, dt_grad = system_grad
     R, _, n = P.shape
-    E, E_grad = np.empty(n, dtype=np.complex128), np.empty(n, dtype=np.complex128)
-    EP, QE, corrected = _rows(R, n), _rows(R, n), _rows(R, n)
-    QE_grad, corrected_grad = _rows(R, n), _rows(R, n)
-    W, inverse, QEB = np.empty((R, R)), np.empty((R, R)), np.empty(R)
-    inverse_grad, W_grad = np.empty((R, R)), np.empty((R, R))
-    _discretize(A, P, Q, B, dt, h, E, EP, QE, corrected, W, inverse, QEB)
+    parts = _new_parts(R, n)
+    E, EP, QE, corrected, _, inverse, QEB = parts
+    E_grad = empty(n, np.complex128)
+    QE_grad, corrected_grad = empty((R, n), np.complex128), empty((R, n), np.complex128)
+    inverse_grad, W_grad = empty((R, R), np.float64), empty((R, R), np.float64)
+    _discretize(system, h, parts)
     # 2/Δ enters through E and, doubled, as the factor of p.
     rate_grad = 0.0
     for k in range(n):

@@ -29,7 +29,9 @@ from torchs4.ops.cpu.vectors import (
     instruction,
     load_scalar,
     load_vector,
+    store_scalar,
 )
+from torchs4.ops.cpu.workspaces import empty
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,7 +152,7 @@ def _dots(sequences: int) -> Any:
                 where = builder.add(at(place, target_gap, s), ir.Constant(place.type, row))
                 dot = horizontal_sum(Value(builder, builder.load(total, typ=kind)))
                 result = builder.fadd(load_scalar(builder, element, target, where), dot)
-                builder.store(result, builder.gep(target.data, [where], source_etype=element))
+                store_scalar(builder, result, element, target, where)
 
     return instruction(3, 7, emit)
 
@@ -211,8 +213,8 @@ def _step_some(norms, epsilons, weights, places, x, out, number, B, H, N, R, M, 
     """The sequences from first to last through all blocks and a norm after them, if there is one more."""
     few = last - first
     x, out = carray(as_pointer(x), (B, H), number), carray(as_pointer(out), (B, H), number)
-    u, y = np.empty((few, H), number), np.empty((few, M, H), number)
-    active, mixed = np.empty((few, M * H), number), np.empty((few, 2 * H), number)
+    u, y = empty((few, H), number), empty((few, M, H), number)
+    active, mixed = empty((few, M * H), number), empty((few, 2 * H), number)
     for batch in range(first, last):
         for h in range(H):
             out[batch, h] = x[batch, h]

@@ -30,6 +30,7 @@ from torchs4.ops.cpu.products import (
 )
 from torchs4.ops.cpu.sharing import shared
 from torchs4.ops.cpu.vectors import LANES, transpose_tile
+from torchs4.ops.cpu.workspaces import empty
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,9 +55,9 @@ def chunk_pass(
     """The twin of reference.chunk_pass."""
     y = torch.empty(sight.shape[0], *u.shape, dtype=reach.dtype)
     final = torch.empty(state.shape, dtype=reach.dtype)
-    arrays = _as_arrays(reach.dtype, reach, sight, response, change, skip, u, state)
+    chunk = _chunk(reach.dtype, reach, sight, response, change, skip, u, state)
     sizes = _sizes(u, reach)
-    _forward(sizes.tasks, *arrays, y.numpy(), final.numpy(), *sizes)
+    _forward(sizes.tasks, chunk, y.numpy(), final.numpy(), sizes)
     return y, final
 
 
@@ -74,14 +75,27 @@ def chunk_pass_backward(
     """The gradients of `chunk_pass` for its tensors."""
     inputs = (reach, sight, response, change, skip, u, state)
     grads = [torch.empty(x.shape, dtype=reach.dtype) for x in inputs]
-    arrays = _as_arrays(reach.dtype, grad, final_grad, *inputs)
+    chunk, chunk_grad = _chunk(reach.dtype, *inputs), _chunk(reach.dtype, *grads)
+    output_grads = as_array(grad, reach.dtype), as_array(final_grad, reach.dtype)
     sizes = _sizes(u, reach)
-    _backward(sizes.tasks, *arrays, *(g.numpy() for g in grads), *sizes)
+    _backward(sizes.tasks, *output_grads, chunk, chunk_grad, sizes)
     return [g.to(x.dtype) for g, x in zip(grads, inputs, strict=True)]
 
 
-def _as_arrays(dtype: torch.dtype, *tensors: Tensor) -> list[NDArray[Any]]:
-    return [as_array(x, dtype) for x in tensors]
+class _Chunk(NamedTuple):
+    """What systems do to a block, signals, and the states before them; or gradients."""
+
+    reach: NDArray[Any]
+    sight: NDArray[Any]
+    response: NDArray[Any]
+    change: NDArray[Any]
+    skip: NDArray[Any]
+    u: NDArray[Any]
+    state: NDArray[Any]
+
+
+def _chunk(dtype: torch.dtype, *tensors: Tensor) -> _Chunk:
+    return _Chunk(*(as_array(x, dtype) for x in tensors))
 
 
 class _Sizes(NamedTuple):
@@ -172,14 +186,16 @@ def _up_to_eights(number):
 
 
 @shared
-def _forward(task, reach, sight, response, change, skip, u, state, y, final, blocks, group, tasks):
+def _forward(task, chunk, y, final, sizes):
+    reach, sight, response, change, skip, u, state = chunk
+    blocks, group, tasks = sizes
     M, H, block, N = sight.shape
     B, length, _ = u.shape
     columns, width = _up_to_eights(block), _up_to_eights(N)
     groups, all_blocks = (H + group - 1) // group, (length + block - 1) // block
     kind = reach.dtype
-    signal = np.empty((group, blocks * B, columns + _GAP), kind)
-    outputs = np.empty((M, group, blocks * B, columns + _GAP), kind)
+    signal = empty((group, blocks * B, columns + _GAP), kind)
+    outputs = empty((M, group, blocks * B, columns + _GAP), kind)
     X = np.zeros(((blocks + 1) * B, width + _GAP), kind)
     states = np.zeros((group, B, width), kind)
     latest_first = np.zeros((group, block, width + _GAP), kind)
@@ -221,36 +237,26 @@ def _forward(task, reach, sight, response, change, skip, u, state, y, final, blo
 
 
 @shared
-def _backward(
-    task,
-    grad,
-    final_grad,
-    reach,
-    sight,
-    response,
-    change,
-    skip,
-    u,
-    state,
-    reach_grad,
-    sight_grad,
-    response_grad,
-    change_grad,
-    skip_grad,
-    u_grad,
-    state_grad,
-    blocks,
-    group,
-    tasks,
-):
+def _backward(task, grad, final_grad, chunk, chunk_grad, sizes):
+    """The adjoint of `_forward`, from the last block back. With G the gradients of Y, Z those of X as rows:
+
+        Z = Z[next]·(1 + change)ᵀ + G·sightᵀ        U grad = Z[next]·reachᵀ + G·toeplitz(response)ᵀ
+        change grad = Σ Xᵀ·Z[next]                  reach grad = Σ Uᵀ·Z[next]
+        sight grad = Σ Xᵀ·G                         toeplitz grad = Σ Uᵀ·G, summed along diagonals
+
+    The states X of every block are computed anew before.
+    """
+    reach, sight, response, change, skip, u, state = chunk
+    reach_grad, sight_grad, response_grad, change_grad, skip_grad, u_grad, state_grad = chunk_grad
+    blocks, group, tasks = sizes
     M, H, block, N = sight.shape
     B, length, _ = u.shape
     columns, width = _up_to_eights(block), _up_to_eights(N)
     groups, all_blocks = (H + group - 1) // group, (length + block - 1) // block
     kind = reach.dtype
-    signal = np.empty((group, blocks * B, columns + _GAP), kind)
-    grads = np.empty((M, group, blocks * B, columns + _GAP), kind)
-    signal_grad = np.empty((blocks * B, columns + _GAP), kind)
+    signal = empty((group, blocks * B, columns + _GAP), kind)
+    grads = empty((M, group, blocks * B, columns + _GAP), kind)
+    signal_grad = empty((blocks * B, columns + _GAP), kind)
     # The states at the beginning of every block of the whole signal.
     X = np.zeros((group, (all_blocks + 1) * B, width + _GAP), kind)
     X_grad = np.zeros(((blocks + 1) * B, width + _GAP), kind)

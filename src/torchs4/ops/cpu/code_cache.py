@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
+from torchs4.ops.cpu.debugging import DEBUGGING
+
 try:
     import fcntl
 except ImportError:  # pragma: no cover
@@ -49,6 +51,11 @@ class _WholeFolder:
 
     def get_source_stamp(self) -> str:
         return source_digest(self._py_file)
+
+    def get_cache_path(self) -> str:
+        usual: str = super().get_cache_path()  # type: ignore[misc]
+        # numba does not ask how code was compiled: one kind would be taken for the other.
+        return str(Path(usual) / "debug") if DEBUGGING else usual
 
     def ensure_cache_path(self) -> None:
         try:

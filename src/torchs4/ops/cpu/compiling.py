@@ -6,17 +6,35 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 from numba.core.compiler import Compiler
+from numba.core.registry import CPUDispatcher
 
 from torchs4.ops.cpu.code_cache import keep_code
+from torchs4.ops.cpu.debugging import DEBUGGING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # Sums may be reordered and fused; NaN and infinity keep their meaning, so that bad weights show.
 _FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
-_OPTIONS: dict[str, Any] = {"fastmath": _FASTMATH, "nogil": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {
+    "fastmath": _FASTMATH,
+    "nogil": True,
+    "error_model": "numpy",
+    "boundscheck": DEBUGGING,
+}
 # What only compiled code calls needs no way in from Python; making one takes as long as a small function.
 _INSIDE = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
+class _InsideOnly(CPUDispatcher):
+    """A function without a way in from Python, where calling it would end the process."""
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        raise TypeError(
+            f"{self.py_func.__name__} is compiled for other compiled functions and cannot be called from "
+            f"Python. Call {self.py_func.__name__}.py_func to run it as Python, or decorate it with "
+            f"compiled_entry()."
+        )
 
 
 def compiled() -> Callable[[Callable[..., Any]], Any]:
@@ -55,6 +73,8 @@ def _compile_with(more: dict[str, Any]) -> Callable[[Callable[..., Any]], Any]:
     def decorate(function: Callable[..., Any]) -> Any:
         dispatcher = numba.njit(**_OPTIONS, **more)(function)
         keep_code(dispatcher, function)
+        if "no_cpython_wrapper" in more:
+            dispatcher.__class__ = _InsideOnly
         return dispatcher
 
     return decorate

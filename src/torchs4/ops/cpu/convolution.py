@@ -29,8 +29,11 @@ from torchs4.ops.cpu.compiling import compiled
 from torchs4.ops.cpu.paired_signals import load_pair, load_same, store_pair
 from torchs4.ops.cpu.sharing import shared
 from torchs4.ops.cpu.vectors import LANES, transpose_tile
+from torchs4.ops.cpu.workspaces import empty
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 _forward_3, _forward_4 = forward_butterfly(3, True), forward_butterfly(4, True)
@@ -57,6 +60,15 @@ class _Plan(NamedTuple):
     radices: NDArray[np.int64]
     twiddles: NDArray[Any]
     starts: NDArray[np.int64]
+
+
+class _Filter(NamedTuple):
+    """A channel's kernels; the backward one is read only if the filter has both ends. Or gradients."""
+
+    kernel: NDArray[Any]
+    backward: NDArray[Any]
+    both_ends: bool
+    skip: NDArray[Any]
 
 
 @lru_cache(maxsize=32)
@@ -126,9 +138,10 @@ def _inverse_stage(re, im, table, begin, first, block, radix):
 
 
 @compiled()
-def _open(re, im, table, scale, size, radix):
+def _open(re, im, plan, scale):
     """The first stage of a signal that fills at most half the rows, times the factors of its parts."""
-    rows = size // radix
+    table, radix = plan.twiddles, plan.radices[0]
+    rows = plan.size // radix
     for j in range(rows):
         if radix == 8:
             _open_8(re, im, table, scale, j * LANES, rows * LANES, 14 * j)
@@ -137,8 +150,9 @@ def _open(re, im, table, scale, size, radix):
 
 
 @compiled()
-def _close(re, im, table, size, radix):
-    rows = size // radix
+def _close(re, im, plan):
+    table, radix = plan.twiddles, plan.radices[0]
+    rows = plan.size // radix
     for j in range(rows):
         if radix == 8:
             _close_8(re, im, table, j * LANES, rows * LANES, 14 * j)
@@ -147,42 +161,46 @@ def _close(re, im, table, size, radix):
 
 
 @compiled()
-def _inner_size(radices, block):
-    """The rows that are left to a sub-block after the second stage, if there is one before the last."""
-    return block // radices[1] if radices.shape[0] > 2 else block
+def _nested_sizes(plan):
+    """The rows of a block after the first stage; of a sub-block, after the second, if it is not the last; and
+    the radix of the last.
+    """
+    block = plan.size // plan.radices[0]
+    inner = block // plan.radices[1] if plan.radices.shape[0] > 2 else block
+    return block, inner, plan.radices[plan.radices.shape[0] - 1]
 
 
 @compiled()
-def _outer_forward(re, im, radices, table, starts, first, block):
+def _outer_forward(re, im, plan, first, block):
     """The second stage, which spans a block."""
-    if radices.shape[0] > 2:
-        _forward_stage(re, im, table, starts[1], first, block, radices[1])
+    if plan.radices.shape[0] > 2:
+        _forward_stage(re, im, plan.twiddles, plan.starts[1], first, block, plan.radices[1])
 
 
 @compiled()
-def _outer_inverse(re, im, radices, table, starts, first, block):
-    if radices.shape[0] > 2:
-        _inverse_stage(re, im, table, starts[1], first, block, radices[1])
+def _outer_inverse(re, im, plan, first, block):
+    if plan.radices.shape[0] > 2:
+        _inverse_stage(re, im, plan.twiddles, plan.starts[1], first, block, plan.radices[1])
 
 
 @compiled()
-def _inner_forward(re, im, radices, table, starts, first, block):
+def _inner_forward(re, im, plan, first, block):
     """Stages from the third up to the one before the last, on one sub-block, which fits a fast cache."""
     size = block
-    for stage in range(2, radices.shape[0] - 1):
+    for stage in range(2, plan.radices.shape[0] - 1):
         for start in range(first, first + block, size):
-            _forward_stage(re, im, table, starts[stage], start, size, radices[stage])
-        size //= radices[stage]
+            _forward_stage(re, im, plan.twiddles, plan.starts[stage], start, size, plan.radices[stage])
+        size //= plan.radices[stage]
 
 
 @compiled()
-def _inner_inverse(re, im, radices, table, starts, first, block):
-    last = radices.shape[0] - 1
-    size = radices[last]
+def _inner_inverse(re, im, plan, first, block):
+    last = plan.radices.shape[0] - 1
+    size = plan.radices[last]
     for stage in range(last - 1, 1, -1):
-        size *= radices[stage]
+        size *= plan.radices[stage]
         for start in range(first, first + block, size):
-            _inverse_stage(re, im, table, starts[stage], start, size, radices[stage])
+            _inverse_stage(re, im, plan.twiddles, plan.starts[stage], start, size, plan.radices[stage])
 
 
 @compiled()
@@ -195,19 +213,18 @@ def _apply_filter(re, im, fre, fim, first, block, radix):
 
 
 @compiled()
-def _transform_kernel(re, im, size, radices, table, starts, both_ends):
+def _transform_kernel(re, im, plan, both_ends):
     """The whole forward transform of a kernel; one with a backward part fills both ends."""
+    size, radices, table, _ = plan
     if both_ends:
         _forward_stage(re, im, table, 0, 0, size, radices[0])
     else:
-        _open(re, im, table, np.ones(2 * LANES, re.dtype), size, radices[0])
-    block = size // radices[0]
-    radix = radices[radices.shape[0] - 1]
-    inner = _inner_size(radices, block)
+        _open(re, im, plan, np.ones(2 * LANES, re.dtype))
+    block, inner, radix = _nested_sizes(plan)
     for first in range(0, size, block):
-        _outer_forward(re, im, radices, table, starts, first, block)
+        _outer_forward(re, im, plan, first, block)
         for sub in range(first, first + block, inner):
-            _inner_forward(re, im, radices, table, starts, sub, inner)
+            _inner_forward(re, im, plan, sub, inner)
     for row in range(0, size, radix):
         if radix == 8:
             _last_8(re, im, table, row * LANES, LANES, 0)
@@ -216,7 +233,8 @@ def _transform_kernel(re, im, size, radices, table, starts, both_ends):
 
 
 @compiled()
-def _load_kernel(re, im, kernel, backward, both_ends, skip, feature, size):
+def _load_kernel(re, im, response, feature, size):
+    kernel, backward, both_ends, skip = response
     length = kernel.shape[1]
     lanes = min(LANES, kernel.shape[0] - feature)
     scale = re.dtype.type(1.0 / size)
@@ -237,8 +255,9 @@ def _load_kernel(re, im, kernel, backward, both_ends, skip, feature, size):
 
 
 @compiled()
-def _store_kernel_grad(kernel_grad, backward_grad, both_ends, re, feature, size):
+def _store_kernel_grad(response_grad, re, feature, size):
     """The adjoint of `_load_kernel`; the first sample's gradient is the skip's too."""
+    kernel_grad, backward_grad, both_ends, _ = response_grad
     length = kernel_grad.shape[1]
     lanes = min(LANES, kernel_grad.shape[0] - feature)
     scale = re.dtype.type(1.0 / size)
@@ -256,107 +275,101 @@ def _store_kernel_grad(kernel_grad, backward_grad, both_ends, re, feature, size)
                 backward_grad[feature + lane, t] = re[(size - 1 - t) * LANES + lane]
 
 
+@compiled()
+def _new_signal(plan):
+    """Real and imaginary parts of eight signals."""
+    return empty(plan.size * LANES, plan.twiddles.dtype), empty(plan.size * LANES, plan.twiddles.dtype)
+
+
+@compiled()
+def _new_factors(plan):
+    return empty(2 * LANES, plan.twiddles.dtype)
+
+
 @shared
-def _forward(task, u, kernel, backward, both_ends, skip, y, size, radices, table, starts, tasks):
+def _forward(task, u, response, y, plan, tasks):
     B, _, H = u.shape
-    groups = (H + LANES - 1) // LANES
-    block = size // radices[0]
-    inner = _inner_size(radices, block)
-    radix = radices[radices.shape[0] - 1]
-    re, im = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
-    fre, fim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
-    scale, back = np.empty(2 * LANES, table.dtype), np.empty(2 * LANES, table.dtype)
+    groups, size = (H + LANES - 1) // LANES, plan.size
+    block, inner, radix = _nested_sizes(plan)
+    (re, im), (fre, fim) = _new_signal(plan), _new_signal(plan)
+    scale, back = _new_factors(plan), _new_factors(plan)
     for group in range(task, groups, tasks):
         feature = group * LANES
-        _load_kernel(fre, fim, kernel, backward, both_ends, skip, feature, size)
-        _transform_kernel(fre, fim, size, radices, table, starts, both_ends)
+        _load_kernel(fre, fim, response, feature, size)
+        _transform_kernel(fre, fim, plan, response.both_ends)
         b = 0
         while b < B:
             count = load_pair(re, im, u, b, feature, size // 2, scale, back)
-            _open(re, im, table, scale, size, radices[0])
+            _open(re, im, plan, scale)
             for first in range(0, size, block):
-                _outer_forward(re, im, radices, table, starts, first, block)
+                _outer_forward(re, im, plan, first, block)
                 for sub in range(first, first + block, inner):
-                    _inner_forward(re, im, radices, table, starts, sub, inner)
+                    _inner_forward(re, im, plan, sub, inner)
                     _apply_filter(re, im, fre, fim, sub, inner, radix)
-                    _inner_inverse(re, im, radices, table, starts, sub, inner)
-                _outer_inverse(re, im, radices, table, starts, first, block)
-            _close(re, im, table, size, radices[0])
+                    _inner_inverse(re, im, plan, sub, inner)
+                _outer_inverse(re, im, plan, first, block)
+            _close(re, im, plan)
             store_pair(re, im, y, b, count, feature, back)
             b += count
 
 
 @shared
-def _backward(
-    task,
-    grad,
-    u,
-    kernel,
-    backward,
-    both_ends,
-    skip,
-    u_grad,
-    kernel_grad,
-    backward_grad,
-    size,
-    radices,
-    table,
-    starts,
-    tasks,
-):
+def _backward(task, grad, u, response, u_grad, response_grad, plan, tasks):
+    """The adjoint of `_forward`. With transforms û, ĝ and f̂ of signal, gradient and filter:
+
+        u grad = the inverse transform of ĝ·f̂*        filter grad = that of Σ_b û*·ĝ
+
+    each cropped to what was padded. Two sequences share û and ĝ as real and imaginary parts; the filter is
+    real, so of the inverse transform the real part counts, where their products with themselves add up.
+    """
     B, _, H = u.shape
-    groups = (H + LANES - 1) // LANES
-    block = size // radices[0]
-    inner = _inner_size(radices, block)
-    radix = radices[radices.shape[0] - 1]
-    re, im = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
-    gre, gim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
-    fre, fim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
-    sre, sim = np.empty(size * LANES, table.dtype), np.empty(size * LANES, table.dtype)
-    scale, back = np.empty(2 * LANES, table.dtype), np.empty(2 * LANES, table.dtype)
-    peaks = np.empty(2 * LANES, table.dtype)
+    groups, size = (H + LANES - 1) // LANES, plan.size
+    block, inner, radix = _nested_sizes(plan)
+    (re, im), (gre, gim) = _new_signal(plan), _new_signal(plan)
+    (fre, fim), (sre, sim) = _new_signal(plan), _new_signal(plan)
+    scale, back, peaks = _new_factors(plan), _new_factors(plan), _new_factors(plan)
     for group in range(task, groups, tasks):
         feature = group * LANES
-        _load_kernel(fre, fim, kernel, backward, both_ends, skip, feature, size)
-        _transform_kernel(fre, fim, size, radices, table, starts, both_ends)
+        _load_kernel(fre, fim, response, feature, size)
+        _transform_kernel(fre, fim, plan, response.both_ends)
         sre[:] = 0.0
         sim[:] = 0.0
         b = 0
         while b < B:
             count = load_pair(gre, gim, grad, b, feature, size // 2, scale, back)
             load_same(re, im, u, b, count, feature, size // 2, peaks)
-            _open(gre, gim, table, scale, size, radices[0])
+            _open(gre, gim, plan, scale)
             # The signal takes what the gradient gave away: their products, which are summed, keep
             # their size.
-            _open(re, im, table, back, size, radices[0])
+            _open(re, im, plan, back)
             for first in range(0, size, block):
-                _outer_forward(re, im, radices, table, starts, first, block)
-                _outer_forward(gre, gim, radices, table, starts, first, block)
+                _outer_forward(re, im, plan, first, block)
+                _outer_forward(gre, gim, plan, first, block)
                 for sub in range(first, first + block, inner):
-                    _inner_forward(re, im, radices, table, starts, sub, inner)
-                    _inner_forward(gre, gim, radices, table, starts, sub, inner)
+                    _inner_forward(re, im, plan, sub, inner)
+                    _inner_forward(gre, gim, plan, sub, inner)
                     for row in range(sub, sub + inner, radix):
                         if radix == 8:
                             _adjoint_8(re, im, gre, gim, fre, fim, sre, sim, row * LANES)
                         else:
                             _adjoint_4(re, im, gre, gim, fre, fim, sre, sim, row * LANES)
-                    _inner_inverse(gre, gim, radices, table, starts, sub, inner)
-                _outer_inverse(gre, gim, radices, table, starts, first, block)
-            _close(gre, gim, table, size, radices[0])
+                    _inner_inverse(gre, gim, plan, sub, inner)
+                _outer_inverse(gre, gim, plan, first, block)
+            _close(gre, gim, plan)
             store_pair(gre, gim, u_grad, b, count, feature, back)
             b += count
         # The sums' inverse transform has the kernel's gradient as its real part.
         for row in range(0, size, radix):
             if radix == 8:
-                _first_8(sre, sim, table, row * LANES, LANES, 0)
+                _first_8(sre, sim, plan.twiddles, row * LANES, LANES, 0)
             else:
-                _first_4(sre, sim, table, row * LANES, LANES, 0)
+                _first_4(sre, sim, plan.twiddles, row * LANES, LANES, 0)
         for first in range(0, size, block):
             for sub in range(first, first + block, inner):
-                _inner_inverse(sre, sim, radices, table, starts, sub, inner)
-            _outer_inverse(sre, sim, radices, table, starts, first, block)
-        _inverse_stage(sre, sim, table, 0, 0, size, radices[0])
-        _store_kernel_grad(kernel_grad, backward_grad, both_ends, sre, feature, size)
+                _inner_inverse(sre, sim, plan, sub, inner)
+            _outer_inverse(sre, sim, plan, first, block)
+        _inverse_stage(sre, sim, plan.twiddles, 0, 0, size, plan.radices[0])
+        _store_kernel_grad(response_grad, sre, feature, size)
 
 
 def long_convolution(
@@ -364,16 +377,10 @@ def long_convolution(
 ) -> Tensor:
     """The twin of reference.long_convolution."""
     y = torch.empty(kernel.shape[0], *u.shape, dtype=kernel.dtype)
-    plan = _plan(u.shape[1], kernel.dtype)
-    signal, kernels = as_array(u, kernel.dtype), as_array(kernel, kernel.dtype)
-    # numba wants an array in either case; without a backward kernel it is not read.
-    backward = kernels if backward_kernel is None else as_array(backward_kernel, kernel.dtype)
-    both_ends = backward_kernel is not None
-    skips = _skips(skip, kernel)
-    tasks = _tasks(u)
-    for channel, out in enumerate(y):
-        kernel_and_skip = kernels[channel], backward[channel], both_ends, skips[channel]
-        _forward(tasks, signal, *kernel_and_skip, out.numpy(), *plan, tasks)
+    plan, tasks = _plan(u.shape[1], kernel.dtype), _tasks(u)
+    signal = as_array(u, kernel.dtype)
+    for response, out in zip(_filters(kernel, backward_kernel, skip), y, strict=True):
+        _forward(tasks, signal, response, out.numpy(), plan, tasks)
     return y
 
 
@@ -381,36 +388,33 @@ def long_convolution_backward(
     grad: Tensor, u: Tensor, kernel: Tensor, backward_kernel: Tensor | None, skip: Tensor | None
 ) -> list[Tensor]:
     """The twin of reference.long_convolution_backward."""
-    plan = _plan(u.shape[1], kernel.dtype)
-    signal, kernels = as_array(u, kernel.dtype), as_array(kernel, kernel.dtype)
-    backward = kernels if backward_kernel is None else as_array(backward_kernel, kernel.dtype)
-    both_ends = backward_kernel is not None
-    skips = _skips(skip, kernel)
-    kernel_grad = torch.empty(kernel.shape, dtype=kernel.dtype)
-    backward_grad = torch.empty(kernel.shape, dtype=kernel.dtype) if both_ends else kernel_grad
-    u_grads, tasks = [], _tasks(u)
-    for channel, grad_channel in enumerate(grad):
+    plan, tasks = _plan(u.shape[1], kernel.dtype), _tasks(u)
+    signal, grads = as_array(u, kernel.dtype), as_array(grad, kernel.dtype)
+    kernel_grads = [
+        torch.empty(kernel.shape, dtype=kernel.dtype) for x in (kernel, backward_kernel) if x is not None
+    ]
+    responses = zip(
+        _filters(kernel, backward_kernel, skip),
+        _filters(kernel_grads[0], kernel_grads[1] if len(kernel_grads) > 1 else None, None),
+        strict=True,
+    )
+    u_grads = []
+    for grad_channel, (response, response_grad) in zip(grads, responses, strict=True):
         u_grads.append(torch.empty(u.shape, dtype=kernel.dtype))
-        _backward(
-            tasks,
-            as_array(grad_channel, kernel.dtype),
-            signal,
-            kernels[channel],
-            backward[channel],
-            both_ends,
-            skips[channel],
-            u_grads[-1].numpy(),
-            kernel_grad[channel].numpy(),
-            backward_grad[channel].numpy(),
-            *plan,
-            tasks,
-        )
+        _backward(tasks, grad_channel, signal, response, u_grads[-1].numpy(), response_grad, plan, tasks)
     u_grad = u_grads[0] if len(u_grads) == 1 else torch.stack(u_grads).sum(0)
-    return [u_grad.to(u.dtype), kernel_grad, *([backward_grad] if both_ends else [])]
+    return [u_grad.to(u.dtype), *kernel_grads]
 
 
-def _skips(skip: Tensor | None, kernel: Tensor) -> NDArray[Any]:
-    return as_array(kernel.new_zeros(kernel.shape[:2]) if skip is None else skip, kernel.dtype)
+def _filters(kernel: Tensor, backward_kernel: Tensor | None, skip: Tensor | None) -> Iterator[_Filter]:
+    """Every channel's filter."""
+    both_ends = backward_kernel is not None
+    kernels = as_array(kernel)
+    # numba wants an array in either case; without a backward kernel it is not read.
+    backward = as_array(backward_kernel, kernel.dtype) if backward_kernel is not None else kernels
+    skips = as_array(kernel.new_zeros(kernel.shape[:2]) if skip is None else skip, kernel.dtype)
+    for channel in zip(kernels, backward, skips, strict=True):
+        yield _Filter(channel[0], channel[1], both_ends, channel[2])
 
 
 def _tasks(u: Tensor) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torchs4.ops.cpu.arrays import as_array
 from torchs4.ops.cpu.sharing import shared
 from torchs4.ops.cpu.vectors import LANES, Value, instruction, load_scalar, load_vector, splat, store_vector
+from torchs4.ops.cpu.workspaces import empty
 
 # Numbers per task: enough to be worth a task, few enough to share the work evenly.
 _CHUNK = 2**14
@@ -69,7 +70,7 @@ def _drop(task, out, x, scale, first_key, second_key, threshold):
     for place in range(start, whole, LANES):
         _drop_eight(out, x, scale, place, place, first_key, key, threshold)
     if whole < end:
-        some, kept = np.zeros(LANES, x.dtype), np.empty(LANES, x.dtype)
+        some, kept = np.zeros(LANES, x.dtype), empty(LANES, x.dtype)
         for place in range(whole, end):
             some[place - whole] = x[place]
         _drop_eight(kept, some, scale, 0, whole, first_key, key, threshold)

@@ -12,150 +12,136 @@ A power needs no squaring, because Ā = a - p q is diagonal plus low rank:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils
 
 from torchs4.ops.cpu.compiling import compiled
+from torchs4.ops.cpu.modal_rows import TINY, inner_product, subtract, turn_row, turn_row_backward
 from torchs4.ops.cpu.products import add_product, add_transposed_product, copy_transposed
-from torchs4.ops.cpu.vectors import (
-    LANES,
-    Value,
-    horizontal_sum,
-    instruction,
-    load_scalar,
-    load_vector,
-    shuffled,
-    splat,
-    store_vector,
-)
+from torchs4.ops.cpu.vectors import LANES
+from torchs4.ops.cpu.workspaces import empty
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from numpy.typing import NDArray
 
-# Below this a power is as good as zero; numbers near 1e-308 would slow everything down.
-_TINY = 1e-250
 # Unused numbers at the end of a row, so that rows do not crowd into few sets of the cache.
 GAP = LANES
 
 
-def _each_vector(
-    builder: Any, element: Any, count: Any, body: Callable[[Callable[..., Any], Callable[..., None]], None]
-) -> None:
-    """Run the body for every eight numbers of a row, with a way to read and one to write them."""
-    with cgutils.for_range(builder, builder.sdiv(count, ir.Constant(count.type, LANES))) as loop:
-        offset = builder.mul(loop.index, ir.Constant(count.type, LANES))
+class DiscreteSystem(NamedTuple):
+    """Ā = (1 - decay) - p q, b and C as they are given, in complex numbers: of all features, or gradients."""
 
-        def read(array: Any, place: Any) -> Value:
-            return load_vector(builder, element, array, builder.add(place, offset))
-
-        def write(value: Value, array: Any, place: Any) -> None:
-            store_vector(value, element, array, builder.add(place, offset))
-
-        body(read, write)
+    decay: NDArray[np.complex128]
+    p: NDArray[np.complex128]
+    q: NDArray[np.complex128]
+    b: NDArray[np.complex128]
+    C: NDArray[np.complex128]
 
 
-def _zero_if_tiny(value: Value) -> Value:
-    builder, kind = value.builder, value.value.type
-    limit = [ir.Constant(kind, [sign * _TINY] * LANES) for sign in (1, -1)]
-    inside = builder.and_(
-        builder.fcmp_ordered("<", value.value, limit[0]), builder.fcmp_ordered(">", value.value, limit[1])
-    )
-    return Value(builder, builder.select(inside, ir.Constant(kind, [0.0] * LANES), value.value))
+class Transition(NamedTuple):
+    """Ā = turn - Σ_r columns[r] readers[r] of one feature, in real numbers; or its gradient."""
+
+    turn: NDArray[np.float64]
+    columns: NDArray[np.float64]
+    readers: NDArray[np.float64]
 
 
-def _emit_turn(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
-    (target, source, turn), (target_place, source_place, width) = arrays, integers
-    zero = ir.Constant(width.type, 0)
+class Correction(NamedTuple):
+    """What Ā^T differs from a^T by, in factors: -a^(T-1-s) p in turned[r, s], q Ā^s in read[r, s]."""
 
-    def body(read: Callable[..., Any], write: Callable[..., None]) -> None:
-        x = read(source, source_place)
-        write(_zero_if_tiny(read(turn, zero) * x + read(turn, width) * _swapped(x)), target, target_place)
-
-    _each_vector(builder, element, width, body)
-
-
-def _emit_turn_backward(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
-    source_grad, target_grad, source, turn, turn_grad = arrays
-    source_place, target_place, width = integers
-    zero = ir.Constant(width.type, 0)
-
-    def body(read: Callable[..., Any], write: Callable[..., None]) -> None:
-        x, grad = read(source, source_place), read(target_grad, target_place)
-        write(read(turn_grad, zero) + x * grad, turn_grad, zero)
-        write(read(turn_grad, width) + _swapped(x) * grad, turn_grad, width)
-        back = read(turn, zero) * grad + _swapped(read(turn, width) * grad)
-        write(read(source_grad, source_place) + back, source_grad, source_place)
-
-    _each_vector(builder, element, width, body)
-
-
-def _swapped(pairs: Value) -> Value:
-    return shuffled(pairs, [lane ^ 1 for lane in range(LANES)])
-
-
-def _emit_subtract(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
-    (target, source, factors), (target_place, source_place, factor_place, width) = arrays, integers
-    factor = splat(builder, load_scalar(builder, element, factors, factor_place))
-
-    def body(read: Callable[..., Any], write: Callable[..., None]) -> None:
-        write(read(target, target_place) - factor * read(source, source_place), target, target_place)
-
-    _each_vector(builder, element, width, body)
-
-
-def _emit_inner(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
-    (target, x, y), (target_place, x_place, y_place, width) = arrays, integers
-    kind = ir.VectorType(element, LANES)
-    total = cgutils.alloca_once_value(builder, ir.Constant(kind, [0.0] * LANES))
-
-    def body(read: Callable[..., Any], write: Callable[..., None]) -> None:
-        term = read(x, x_place) * read(y, y_place)
-        builder.store((Value(builder, builder.load(total, typ=kind)) + term).value, total)
-
-    _each_vector(builder, element, width, body)
-    place = builder.gep(target.data, [target_place], source_etype=element)
-    builder.store(horizontal_sum(Value(builder, builder.load(total, typ=kind))), place)
-
-
-# Target = turn·source. Arrays: target, source, turn; then where target and source begin, and a row's width.
-_turn_row = instruction(3, 3, _emit_turn)
-# Arrays: the source's and the target's gradients, source, turn, its gradient; then as before, source first.
-_turn_row_backward = instruction(5, 3, _emit_turn_backward)
-# Target -= factor·source. Arrays: target, source, factors; then where each begins, and a row's width.
-_subtract = instruction(3, 4, _emit_subtract)
-# Target = x·y. Arrays: target, x, y; then where each begins, and a row's width.
-_inner = instruction(3, 4, _emit_inner)
+    turned: NDArray[np.float64]
+    read: NDArray[np.float64]
 
 
 @compiled()
-def fill_powers(rows, count, turn, columns, readers):
+def new_transition(rank, width):
+    """A transition, or a gradient of one, that is zero."""
+    return Transition(np.zeros((2, width)), np.zeros((rank, width)), np.zeros((rank, width)))
+
+
+@compiled()
+def clear(transition):
+    """Set a transition to zero."""
+    transition.turn[:] = 0.0
+    transition.columns[:] = 0.0
+    transition.readers[:] = 0.0
+
+
+@compiled()
+def new_correction(rank, fine, width):
+    """Room for the factors of `fill_correction`."""
+    shape = (rank, fine, width + GAP)
+    return Correction(empty(shape, np.float64), empty(shape, np.float64))
+
+
+@compiled()
+def new_workspace(fine, width):
+    """Room for `power_backward`: a transposed matrix, and gradients of powers."""
+    return empty((width, width + GAP), np.float64), empty((fine, width + GAP), np.float64)
+
+
+@compiled()
+def transposed_transition(transition):
+    """Āᵀ, which is how Ā acts on rows: the turn is conjugate, columns and readers change places."""
+    turn, columns, readers = transition
+    backwards = empty(turn.shape, np.float64)
+    # One by one: assigning slices would compile messages about shapes, which takes seconds.
+    for k in range(turn.shape[1]):
+        backwards[0, k] = turn[0, k]
+        backwards[1, k] = -turn[1, k]
+    return Transition(backwards, readers, columns)
+
+
+@compiled()
+def transposed_grad(grad):
+    """Where gradients of Āᵀ go: those of columns and readers into grad itself, that of the turn beside it."""
+    return Transition(np.zeros(grad.turn.shape), grad.readers, grad.columns)
+
+
+@compiled()
+def add_transposed_turn(grad, transposed):
+    """Add the turn of `transposed_grad` to the gradient that it belongs to."""
+    for k in range(grad.turn.shape[1]):
+        grad.turn[0, k] += transposed.turn[0, k]
+        grad.turn[1, k] -= transposed.turn[1, k]
+
+
+@compiled()
+def fill_powers(rows, count, transition):
     """rows[i + 1] = turn·rows[i] - Σ_r columns[r]·(readers[r]·rows[i]); rows[0] is there already."""
-    gap, width, push = rows.shape[1], turn.shape[1], np.empty(1)
+    turn, columns, readers = transition
+    gap, width, push = rows.shape[1], turn.shape[1], empty(1, np.float64)
     for i in range(count - 1):
         here, after = i * gap, (i + 1) * gap
-        _turn_row(rows, rows, turn, after, here, width)
+        turn_row(rows, rows, turn, after, here, width)
         for r in range(columns.shape[0]):
-            _inner(push, readers, rows, 0, r * width, here, width)
-            _subtract(rows, columns, push, after, r * width, 0, width)
+            inner_product(push, readers, rows, 0, r * width, here, width)
+            subtract(rows, columns, push, after, r * width, 0, width)
 
 
 @compiled()
-def fill_powers_backward(grads, rows, count, turn, columns, readers, turn_grad, columns_grad, readers_grad):
-    """The adjoint of `fill_powers`; afterwards grads[0] belongs to rows[0]."""
-    gap, width, factors = rows.shape[1], turn.shape[1], np.empty(2)
+def fill_powers_backward(grads, rows, count, transition, transition_grad):
+    """The adjoint of `fill_powers`; afterwards grads[0] belongs to rows[0].
+
+    With x = rows[i] and g = grads[i + 1], from the last row down:
+
+        grads[i] += Āᵀ g                turn grad += g xᵀ, where turn is not zero
+        columns grad -= g (readers·x)   readers grad -= (columns·g) x
+    """
+    turn, columns, readers = transition
+    turn_grad, columns_grad, readers_grad = transition_grad
+    gap, width, factors = rows.shape[1], turn.shape[1], empty(2, np.float64)
     for i in range(count - 2, -1, -1):
         here, after = i * gap, (i + 1) * gap
-        _turn_row_backward(grads, grads, rows, turn, turn_grad, here, after, width)
+        turn_row_backward(grads, grads, rows, turn, turn_grad, here, after, width)
         for r in range(columns.shape[0]):
             # How far the step was pushed, and how the gradient pulls at that.
-            _inner(factors, readers, rows, 0, r * width, here, width)
-            _inner(factors, columns, grads, 1, r * width, after, width)
-            _subtract(grads, readers, factors, here, r * width, 1, width)
-            _subtract(columns_grad, grads, factors, r * width, after, 0, width)
-            _subtract(readers_grad, rows, factors, r * width, here, 1, width)
+            inner_product(factors, readers, rows, 0, r * width, here, width)
+            inner_product(factors, columns, grads, 1, r * width, after, width)
+            subtract(grads, readers, factors, here, r * width, 1, width)
+            subtract(columns_grad, grads, factors, r * width, after, 0, width)
+            subtract(readers_grad, rows, factors, r * width, here, 1, width)
 
 
 @compiled()
@@ -163,21 +149,24 @@ def _fill_turns(rows, count, turn):
     """rows[i - 1] = turn·rows[i], from the last row down."""
     gap = rows.shape[1]
     for i in range(count - 1, 0, -1):
-        _turn_row(rows, rows, turn, (i - 1) * gap, i * gap, turn.shape[1])
+        turn_row(rows, rows, turn, (i - 1) * gap, i * gap, turn.shape[1])
 
 
 @compiled()
 def _fill_turns_backward(grads, rows, count, turn, turn_grad):
-    """The adjoint of `_fill_turns`; afterwards the last row of grads belongs to the last row."""
+    """The adjoint of `_fill_turns`; afterwards the last row of grads belongs to the last row.
+
+    grads[i] += turnᵀ·grads[i - 1] and turn grad += grads[i - 1] rows[i]ᵀ, from the first row up.
+    """
     gap = rows.shape[1]
     for i in range(1, count):
-        _turn_row_backward(grads, grads, rows, turn, turn_grad, i * gap, (i - 1) * gap, turn.shape[1])
+        turn_row_backward(grads, grads, rows, turn, turn_grad, i * gap, (i - 1) * gap, turn.shape[1])
 
 
 @compiled()
 def without_tiny(value):
     """The value, or zero in place of one that is as good as zero."""
-    return value if abs(value) > _TINY else 0.0
+    return value if abs(value) > TINY else 0.0
 
 
 @compiled()
@@ -219,7 +208,7 @@ def mode_grad(turn_grad, k):
 
 
 @compiled()
-def set_column(row, column):
+def _set_column(row, column):
     """A complex column as a real row."""
     for k in range(column.shape[0]):
         row[2 * k] = column[k].real
@@ -227,8 +216,8 @@ def set_column(row, column):
 
 
 @compiled()
-def column_grad(grad, row_grad):
-    """The adjoint of `set_column`."""
+def _column_grad(grad, row_grad):
+    """The adjoint of `_set_column`."""
     for k in range(grad.shape[0]):
         grad[k] = complex(row_grad[2 * k], row_grad[2 * k + 1])
 
@@ -249,25 +238,27 @@ def reader_grad(grad, row_grad):
 
 
 @compiled()
-def prepare_system(decay, p, q, b, h, turn, columns, readers, first_row):
-    """The feature's system in real numbers, and b as the first of its powers."""
+def prepare_feature(system, h, transition, first_row):
+    """The feature's transition in real numbers, and b as the first of its powers."""
+    decay, p, q, b, _ = system
     for k in range(decay.shape[1]):
-        _set_turn(turn, k, 1.0 - decay[h, k])
-    set_column(first_row, b[h])
+        _set_turn(transition.turn, k, 1.0 - decay[h, k])
+    _set_column(first_row, b[h])
     for r in range(p.shape[0]):
-        set_column(columns[r], p[r, h])
-        set_reader(readers[r], q[r, h])
+        _set_column(transition.columns[r], p[r, h])
+        set_reader(transition.readers[r], q[r, h])
 
 
 @compiled()
-def reversed_turn(turn):
-    """The turn as it acts on rows: conjugate."""
-    backwards = np.empty((2, turn.shape[1]))
-    # One by one: assigning slices would compile messages about shapes, which takes seconds.
-    for k in range(turn.shape[1]):
-        backwards[0, k] = turn[0, k]
-        backwards[1, k] = -turn[1, k]
-    return backwards
+def store_feature_grad(system_grad, h, transition_grad, first_row_grad):
+    """The adjoint of `prepare_feature`: the decay is 1 - a."""
+    decay_grad, p_grad, q_grad, b_grad, _ = system_grad
+    for k in range(decay_grad.shape[1]):
+        decay_grad[h, k] = -mode_grad(transition_grad.turn, k)
+    _column_grad(b_grad[h], first_row_grad)
+    for r in range(p_grad.shape[0]):
+        _column_grad(p_grad[r, h], transition_grad.columns[r])
+        reader_grad(q_grad[r, h], transition_grad.readers[r])
 
 
 @compiled()
@@ -279,9 +270,8 @@ def fill_jump(jump, turn, fine):
 
 @compiled()
 def jump_backward(jump_grad, turn, fine, turn_grad):
-    """The adjoint of `fill_jump`."""
+    """The adjoint of `fill_jump`: a grad += conj(T·a^(T-1)) conj(jump grad)."""
     for k in range(turn.shape[1] // 2):
-        # Of a^T, T·a^(T-1).
         slope = fine * _to_power(_turn_of(turn, k), fine - 1)
         total = mode_grad(jump_grad, k).conjugate() * slope.conjugate()
         turn_grad[0, 2 * k] += total.real
@@ -289,20 +279,22 @@ def jump_backward(jump_grad, turn, fine, turn_grad):
 
 
 @compiled()
-def fill_correction(fine, turn, columns, readers, turned, read):
-    """What Ā^T differs from a^T by, in factors: -a^(T-1-s) p in turned[r, s], q Ā^s in read[r, s]."""
-    backwards = reversed_turn(turn)
-    for r in range(columns.shape[0]):
-        for k in range(columns.shape[1]):
-            turned[r, fine - 1, k] = -columns[r, k]
-            read[r, 0, k] = readers[r, k]
-        _fill_turns(turned[r], fine, turn)
-        fill_powers(read[r], fine, backwards, readers, columns)
+def fill_correction(correction, fine, transition):
+    """The factors that a `Correction` is made of."""
+    turned, read = correction
+    backwards = transposed_transition(transition)
+    for r in range(turned.shape[0]):
+        for k in range(transition.turn.shape[1]):
+            turned[r, fine - 1, k] = -transition.columns[r, k]
+            read[r, 0, k] = transition.readers[r, k]
+        _fill_turns(turned[r], fine, transition.turn)
+        fill_powers(read[r], fine, backwards)
 
 
 @compiled()
-def fill_transition(G, fine, jump, turned, read):
-    """G = Ā^T, given conj(a^T) and the factors of `fill_correction`."""
+def fill_power(G, fine, jump, correction):
+    """G = Ā^T = a^T + Σ_r turned[r]ᵀ read[r], given conj(a^T) and the factors."""
+    turned, read = correction
     width = jump.shape[1]
     G[:] = 0.0
     for r in range(turned.shape[0]):
@@ -313,40 +305,30 @@ def fill_transition(G, fine, jump, turned, read):
 
 
 @compiled()
-def transition_backward(
-    G_grad,
-    fine,
-    turn,
-    columns,
-    readers,
-    turned,
-    read,
-    transposed,
-    grads,
-    turn_grad,
-    jump_grad,
-    columns_grad,
-    readers_grad,
-):
-    """The adjoint of `fill_transition` and `fill_correction`; with `transposed` and `grads` to work in."""
-    width = turn.shape[1]
-    backwards, backwards_grad = reversed_turn(turn), np.zeros((2, width))
+def power_backward(G_grad, fine, transition, correction, workspace, transition_grad, jump_grad):
+    """The adjoint of `fill_power` and `fill_correction`.
+
+        turned[r] grad = read[r] G_gradᵀ        read[r] grad = turned[r] G_grad        jump grad += G_grad
+
+    on the jump's places; then back through the powers that the factors are.
+    """
+    width = transition.turn.shape[1]
+    backwards, backwards_grad = transposed_transition(transition), transposed_grad(transition_grad)
+    transposed, grads = workspace
     copy_transposed(transposed, G_grad, width, width)
-    for r in range(columns.shape[0]):
+    for r in range(transition.columns.shape[0]):
+        turned, read = correction.turned[r], correction.read[r]
         grads[:] = 0.0
-        add_product(grads, read[r], transposed, fine, width, width)
-        _fill_turns_backward(grads, turned[r], fine, turn, turn_grad)
+        add_product(grads, read, transposed, fine, width, width)
+        _fill_turns_backward(grads, turned, fine, transition.turn, transition_grad.turn)
         for k in range(width):
-            columns_grad[r, k] -= grads[fine - 1, k]
+            transition_grad.columns[r, k] -= grads[fine - 1, k]
         grads[:] = 0.0
-        add_product(grads, turned[r], G_grad, fine, width, width)
-        fill_powers_backward(
-            grads, read[r], fine, backwards, readers, columns, backwards_grad, readers_grad, columns_grad
-        )
+        add_product(grads, turned, G_grad, fine, width, width)
+        fill_powers_backward(grads, read, fine, backwards, backwards_grad)
         for k in range(width):
-            readers_grad[r, k] += grads[0, k]
+            transition_grad.readers[r, k] += grads[0, k]
+    add_transposed_turn(transition_grad, backwards_grad)
     for k in range(width):
-        turn_grad[0, k] += backwards_grad[0, k]
-        turn_grad[1, k] -= backwards_grad[1, k]
         jump_grad[0, k] += G_grad[k, k]
         jump_grad[1, k] += G_grad[k ^ 1, k]

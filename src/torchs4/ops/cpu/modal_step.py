@@ -27,6 +27,7 @@ from torchs4.ops.cpu.vectors import (
     load_vector,
     shuffled,
     splat,
+    store_scalar,
     store_vector,
 )
 
@@ -105,7 +106,7 @@ def _emit_feature(builder: Any, element: Any, arrays: list[Any], integers: list[
         accumulate(output, load_vector(builder, element, C, at_parameter) * x)
     skip = builder.fmul(load_scalar(builder, element, D, feature), scalar_drive)
     result = builder.fadd(horizontal_sum(Value(builder, builder.load(output, typ=kind))), skip)
-    builder.store(result, builder.gep(y.data, [y_place], source_etype=element))
+    store_scalar(builder, result, element, y, y_place)
 
 
 _feature_of_rank_one = instruction(10, 5, _emit_feature)

@@ -24,6 +24,7 @@ from numba.np.ufunc.parallel import _launch_threads, threading_layer
 
 from torchs4.ops.cpu.code_cache import one_process_at_a_time
 from torchs4.ops.cpu.compiling import compiled_entry, compiled_worker
+from torchs4.ops.cpu.debugging import DEBUGGING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,6 +113,9 @@ def _emit_share(context: Any, module: Any, kind: Any, kinds: tuple[Any, ...]) ->
 
 def _borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     """An array without its owner, who waits until the work is done: threads would fight over counting it."""
+    if isinstance(kind, types.BaseTuple):
+        members = zip(kind.types, cgutils.unpack_tuple(builder, value), strict=True)
+        return context.make_tuple(builder, kind, [_borrowed(context, builder, *member) for member in members])
     if not isinstance(kind, types.Array):
         return value
     array = make_array(kind)(context, builder, value)
@@ -129,12 +133,17 @@ class SharedWork:
     """A compiled function whose first argument is a task's number; called with how many tasks there are."""
 
     def __init__(self, function: Callable[..., None]) -> None:
-        self._worker = compiled_worker()(function)
+        self._worker = (compiled_entry if DEBUGGING else compiled_worker)()(function)
         self._addresses: dict[tuple[Any, ...], int] = {}
 
     def __call__(self, tasks: int, *arguments: Any) -> None:
         """Do all tasks, with as many threads as PyTorch uses."""
         if tasks < 1:
+            return
+        if DEBUGGING:
+            # The launcher knows only whether something failed.
+            for task in range(tasks):
+                self._worker(task, *arguments)
             return
         kinds = tuple(map(_kind, arguments))
         address = self._addresses.get(kinds)
@@ -172,6 +181,8 @@ def _kind(argument: Any) -> tuple[Any, ...] | type:
     """What compiled code depends on."""
     if isinstance(argument, np.ndarray):
         return argument.dtype, argument.ndim, argument.flags.num
+    if isinstance(argument, tuple):
+        return type(argument), *map(_kind, argument)
     return type(argument)
 
 

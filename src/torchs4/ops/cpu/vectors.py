@@ -16,6 +16,8 @@ from numba.core.errors import TypingError
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from torchs4.ops.cpu.debugging import check_places
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -49,13 +51,24 @@ class Value:
 
 def vector_pointer(builder: Any, element: Any, array: Any, offset: Any) -> Any:
     """Where eight numbers of an array begin; the offset counts numbers."""
+    check_places(builder, array, offset, LANES)
     pointer = builder.gep(array.data, [offset], source_etype=element)
     return builder.bitcast(pointer, ir.VectorType(element, LANES).as_pointer())
 
 
 def load_scalar(builder: Any, element: Any, array: Any, offset: Any) -> Any:
     """One number of an array."""
-    return builder.load(builder.gep(array.data, [offset], source_etype=element), align=4, typ=element)
+    return builder.load(_scalar_pointer(builder, element, array, offset), align=4, typ=element)
+
+
+def store_scalar(builder: Any, value: Any, element: Any, array: Any, offset: Any) -> None:
+    """Write one number into an array."""
+    builder.store(value, _scalar_pointer(builder, element, array, offset))
+
+
+def _scalar_pointer(builder: Any, element: Any, array: Any, offset: Any) -> Any:
+    check_places(builder, array, offset, 1)
+    return builder.gep(array.data, [offset], source_etype=element)
 
 
 def load_vector(builder: Any, element: Any, array: Any, offset: Any) -> Value:
