@@ -274,6 +274,8 @@ def test_lists_and_help(tmp_path: Path) -> None:
         (["--help"], ["s4 train NAME", "s4 data get"]),
         (["--version"], ["torchs4 "]),
         (["list"], ["lra-path-x", "96.35", "sc10-raw", "98.32", "bits per character", "MSE"]),
+        (["list", "--help"], ["every experiment"]),
+        (["data", "--help"], ["s4 data get NAME"]),
         (["train", "digits", "--model.layer", "transformer", "--help"], ["--model.heads", "--model.stem"]),
         (
             ["train", "--data", "x.csv", "--task", "forecasting", "--help"],

@@ -133,6 +133,7 @@ def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["stream", run, "--microphone"], "not trained on sounds"),
         (["stream", run, "x.csv", "--microphone"], "not both"),
         (["stream", run, str(tmp_path / "nothing.csv")], "No such file"),
+        (["stream", run, os.devnull], "There was nothing to read"),
         (["stream", run, "--every", "0"], "--every is 0"),
         (["stream", run, "--rate", "0"], "rate is 0"),
         (["stream", run, "--text"], "no characters"),

@@ -197,6 +197,8 @@ DAMAGES = {
     "other checksums": lambda folder: (folder / "checksums.json").write_text("[]"),
     "no checksums": lambda folder: (folder / "checksums.json").write_text("{}"),
     "another file": lambda folder: (folder / "surplus.txt").touch(),
+    "checksums that are no table": lambda folder: (folder / "checksums.json").write_text("false"),
+    "deep checksums": lambda folder: (folder / "checksums.json").write_text("[" * 100_000),
 }
 
 

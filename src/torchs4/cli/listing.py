@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.table import Table
 
@@ -14,9 +14,26 @@ from torchs4.models import bundled_names
 if TYPE_CHECKING:
     from torchs4.models import SequenceModelConfig
 
+_COLUMNS: dict[str, Literal["left", "right"]] = {
+    "name": "left",
+    "task": "left",
+    "length": "right",
+    "data": "left",
+    "preset": "left",
+    "model": "left",
+    "measure": "left",
+    "published": "right",
+    "measured": "right",
+}
+# Where there is no room for everything, what `s4 train NAME --help` tells as well.
+_DETAILS, _WIDE = ("task", "data", "measure"), 120
+
 
 def list_recipes(arguments: list[str]) -> int:
     """A table of all recipes and their presets."""
+    if arguments in (["-h"], ["--help"]):
+        console.print("`s4 list` shows every experiment and preset, with published and measured results.")
+        return 0
     if arguments:
         raise ValueError(f"`s4 list` takes no arguments; it was given {' '.join(arguments)}.")
     names = ", ".join(bundled_names()) or "none yet"
@@ -24,34 +41,31 @@ def list_recipes(arguments: list[str]) -> int:
         title="s4 train NAME --preset PRESET",
         caption=f"Trained models that come with torchs4 (s4 evaluate NAME): {names}",
     )
-    for column, justify in (
-        ("name", "left"),
-        ("task", "left"),
-        ("length", "right"),
-        ("data", "left"),
-        ("preset", "left"),
-        ("model", "left"),
-        ("measure", "left"),
-        ("published", "right"),
-        ("measured", "right"),
-    ):
+    columns = {
+        name: justify for name, justify in _COLUMNS.items() if console.width >= _WIDE or name not in _DETAILS
+    }
+    for name, justify in columns.items():
         # Names are what people copy: they are never cut.
-        table.add_column(column, justify=justify, no_wrap=column == "name")  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, no_wrap=name == "name")
     for recipe in recipes.RECIPES.values():
         metric = recipe.metric
         for index, preset in enumerate(recipe.presets):
             ours, published = recipes.measured(recipe, preset), recipe.published.get(preset)
-            table.add_row(
-                recipe.name if index == 0 else "",
-                recipe.title if index == 0 else "",
-                f"{recipe.length:,}" if index == 0 else "",
-                recipe.dataset if index == 0 else "",
-                preset,
-                _size(recipe.config(preset).model),
-                metric.title if index == 0 else "",
-                "" if published is None else metric.text(published),
-                "" if ours is None else metric.show(ours),
-            )
+            once = {
+                "name": recipe.name,
+                "task": recipe.title,
+                "length": f"{recipe.length:,}",
+                "data": recipe.dataset,
+                "measure": metric.title,
+            }
+            cells = {
+                **(once if index == 0 else {}),
+                "preset": preset,
+                "model": _size(recipe.config(preset).model),
+                "published": "" if published is None else metric.text(published),
+                "measured": "" if ours is None else metric.show(ours),
+            }
+            table.add_row(*(cells.get(name, "") for name in columns))
     console.print(table)
     return 0
 

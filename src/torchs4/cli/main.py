@@ -74,7 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"torchs4 {__version__}")
         return 0
     name, *rest = arguments
-    if name == "data" and rest:
+    if name == "data" and (not rest or rest[0] in ("-h", "--help")):
+        console.print("`s4 data list` shows the datasets, `s4 data get NAME` downloads one.")
+        return 0
+    if name == "data":
         name, *rest = f"data {rest[0]}", *rest[1:]
     if name not in COMMANDS:
         errors.print(USAGE)

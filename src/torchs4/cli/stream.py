@@ -68,6 +68,8 @@ def stream(arguments: list[str]) -> int:
         print(json.dumps(record) if chosen.output == "json" else _plain(record), flush=True)
     if reader.refused:
         _complain(f"{reader.refused} lines were no samples and were left out; {running.positions} were read.")
+    elif not running.positions:
+        _complain("There was nothing to read. Give a file, or lines of samples on standard input.")
     return 0 if running.positions else 1
 
 

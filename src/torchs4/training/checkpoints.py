@@ -143,7 +143,8 @@ def _is_whole(folder: Path) -> bool:
         return files == set(checksums) and all(
             _digest(folder / name) == digest for name, digest in checksums.items()
         )
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        # Whatever else the file holds, it lists no checksums.
         return False
 
 
