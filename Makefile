@@ -5,11 +5,13 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test lint types arrows unit browser browser-needs clean
+.PHONY: help quickstart test lint types arrows unit fuzz bounds browser browser-needs clean
 
 help:
 	@echo "make quickstart   train a digit reader in about three minutes, then stream one digit through it"
 	@echo "make test         lint, types, import arrows and all tests"
+	@echo "make fuzz         random networks, damaged files and command lines; MINUTES=5 SEED=7, CASE=networks:123"
+	@echo "make bounds       the operators' tests in debug mode: every index checked, memory poisoned"
 	@echo "make browser      tests of the exported page in Chromium, with screenshots in build/browser"
 	@echo "make clean        remove the virtual environment and caches"
 
@@ -31,6 +33,16 @@ arrows: $(VENV)/.installed-dev
 # Two workers with one thread each beat one worker with two threads on tests this small.
 unit: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+# Whoever names no seed gets a new one, which is printed; a finding is printed with the case that repeats it.
+MINUTES ?= 5
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python tests/fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
+		$(if $(CASE),--case $(CASE))
+
+# Compiles code of its own the first time, which takes minutes.
+bounds: $(VENV)/.installed-dev
+	TORCHS4_DEBUG=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" tests/ops
 
 browser: browser-needs $(VENV)/.installed-dev
 	@mkdir -p build
