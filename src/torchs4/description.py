@@ -96,6 +96,8 @@ class OutputDescription:
     causal: a prediction may see nothing that comes after its position.
     names: of the numbers: classes, or columns.
     scaling: from the data's units to those of the network, for values.
+    horizon: of a forecast: so many positions at the end are asked for.
+    continues: of a forecast: which number of the input each number goes on with.
     """
 
     size: int
@@ -103,6 +105,8 @@ class OutputDescription:
     causal: bool = False
     names: tuple[str, ...] = ()
     scaling: Scaling | None = None
+    horizon: int = 0
+    continues: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         require_whole("size", self.size, 1)

@@ -6,6 +6,7 @@ import gzip
 import io
 import struct
 import wave
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -230,6 +231,32 @@ def write_ett(folder: Path, name: str = "ETTh1", rows: int = ETT_ROWS) -> Path:
         for time, values in zip(times, ett_values(rows), strict=True)
     ]
     path.write_text(f"date,{','.join(ETT_COLUMNS)}\n" + "".join(lines))
+    return path
+
+
+WEATHER_ROWS = 30 * 24
+
+
+def write_weather(folder: Path, rows: int = WEATHER_ROWS) -> Path:
+    """The file of the Informer benchmark, whose months come before its days."""
+    hours = [datetime(2010, 1, 1) + timedelta(hours=row) for row in range(rows)]
+    values = np.random.default_rng(5).normal(0, 3, (rows, 3)).round(1)
+    lines = [
+        f"{hour.month}/{hour.day}/{hour.year} {hour.hour}:00,{','.join(map(str, row))}\n"
+        for hour, row in zip(hours, values, strict=True)
+    ]
+    path = folder / "WTH.csv"
+    path.write_text("date,Visibility,DryBulbFarenheit,WetBulbCelsius\n" + "".join(lines))
+    return path
+
+
+def write_electricity(folder: Path, rows: int = 500) -> Path:
+    """The file of the Informer benchmark with three of its clients."""
+    hours = [datetime(2012, 1, 1) + timedelta(hours=row) for row in range(rows)]
+    values = np.random.default_rng(6).normal(900, 80, (rows, 3)).round()
+    lines = [f"{hour},{','.join(map(str, row))}\n" for hour, row in zip(hours, values, strict=True)]
+    path = folder / "ECL.csv"
+    path.write_text("date,MT_000,MT_320,MT_001\n" + "".join(lines))
     return path
 
 

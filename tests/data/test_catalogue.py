@@ -68,7 +68,7 @@ def test_every_dataset_is_described_and_its_files_come_safely():
         assert source.licence
         assert source.markers
         assert source.size_mb > 0
-        assert source.generated == (not source.files)
+        assert source.generated == (not source.files and not source.page)
         assert "first use" in source.note or not source.generated
         for file in source.files:
             assert file.url.startswith("https://")
@@ -218,6 +218,14 @@ def test_name_like_no_other_gets_the_list():
         find("zzzz")
 
 
+@pytest.mark.parametrize("name", ["weather", "electricity"])
+def test_what_has_to_be_fetched_by_hand_says_where(tmp_path, name):
+    with pytest.raises(
+        ValueError, match=rf"{name} has to be fetched by hand.*github.com/zhouhaoyi/Informer2020"
+    ):
+        get(name, tmp_path)
+
+
 def test_generated_datasets_need_no_getting(tmp_path):
     with pytest.raises(ValueError, match="generated on first use"):
         get("listops", tmp_path)
@@ -244,6 +252,8 @@ def test_arrays_prepared_from_a_dataset_are_known_by_name():
         "cifar10": ["cifar10-grey-v1", "cifar10-colour-v1"],
         "imdb": ["imdb-characters-15-v1"],
         "ett": ["ett-ETTh1-v1"],
+        "weather": ["weather-v1"],
+        "electricity": ["electricity-ECL_first6-v1"],
         "wikitext-2": ["wikitext-2-characters-3-v1"],
         "speech-commands": ["speech-commands-0.02-0123456789ab-raw-1"],
         "speech-commands-v0.01": ["speech-commands-0.01-0123456789ab-mfcc-1"],

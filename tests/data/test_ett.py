@@ -44,10 +44,10 @@ def test_univariate_is_the_oil_temperature_alone(tmp_path):
     oil = ett_values()[: 12 * MONTH, 6].astype(np.float32).astype(np.float64)
     assert data.task.scaling.shift == pytest.approx((oil.mean(),))
     assert data.task.scaling.scale == pytest.approx((oil.std(),))
-    # By the hour a calendar tells hour, weekday, day of month and day of year.
-    assert data.input.size == 1 + 4
-    assert data.input.scaling.shift[1:] == (0,) * 4
-    assert data.input.scaling.scale[1:] == (1,) * 4
+    # In a year of hours a calendar tells hour, weekday and day of month, each by sine and cosine.
+    assert data.input.size == 1 + 6
+    assert data.input.scaling.shift[1:] == (0,) * 6
+    assert data.input.scaling.scale[1:] == (1,) * 6
 
 
 def test_missing_file_says_how_to_get_it(tmp_path):

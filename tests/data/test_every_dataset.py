@@ -13,6 +13,7 @@ import pytest
 import torch
 from official_files import (
     write_cifar,
+    write_electricity,
     write_ett,
     write_expressions,
     write_mnist,
@@ -22,6 +23,7 @@ from official_files import (
     write_reviews,
     write_series,
     write_text,
+    write_weather,
     write_wikitext,
 )
 from own_files import write_own_lines, write_own_recordings, write_own_table, write_own_tokens
@@ -67,6 +69,12 @@ CASES = {
     "ett": Case(datasets.ETT(stride=40), write_ett),
     "ett-univariate-calendar": Case(
         datasets.ETT(univariate=True, horizon=48, calendar=True, stride=40), write_ett
+    ),
+    "weather": Case(datasets.Weather(window=48, stride=7, calendar=True), write_weather),
+    "weather-univariate": Case(datasets.Weather(window=48, univariate=True, stride=7), write_weather),
+    "electricity": Case(datasets.Electricity(window=24, stride=7), write_electricity),
+    "electricity-univariate": Case(
+        datasets.Electricity(window=24, univariate=True, calendar=True, stride=7), write_electricity
     ),
     "imdb": Case(datasets.IMDB(min_count=1, validation_fraction=0.3), write_reviews, reports=True),
     "imdb-cut": Case(

@@ -1,3 +1,4 @@
+import math
 import os
 import sys
 from datetime import datetime
@@ -9,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchs4.data.series import Part, SeriesFile, Windows, forecasting_data
+from torchs4.data.series import Columns, Part, SeriesFile, Windows, forecasting_data
 from torchs4.data.series_table import Series, read_series
 from torchs4.data.time_stamps import calendar_features, calendar_names, is_regular
 
@@ -19,6 +20,14 @@ ROWS = 40
 HOURS = np.datetime64("2020-02-28T20:00:00") + np.arange(ROWS) * np.timedelta64(1, "h")
 VALUES = np.random.default_rng(0).normal(50, 9, (ROWS, 3)).round(2)
 SHORT = {"window": 6, "horizon": 3}
+EVERY_NAME = (
+    "second of minute",
+    "minute of hour",
+    "hour of day",
+    "day of week",
+    "day of month",
+    "day of year",
+)
 
 
 def csv_lines(times=HOURS, values=VALUES, names=("a", "b", "c")):
@@ -120,48 +129,51 @@ def test_test_part_may_be_left_out(tmp_path):
 
 
 def test_calendar_follows_the_columns_and_is_known_for_the_horizon(tmp_path):
-    data = SeriesFile(write_csv(tmp_path), calendar=True, **SHORT).load(tmp_path)
-    assert data.input.size == 3 + 4
-    assert data.input.scaling.shift[3:] == (0,) * 4
-    assert data.input.scaling.scale[3:] == (1,) * 4
+    times = np.datetime64("2020-02-28T20:00:00") + np.arange(80) * np.timedelta64(1, "h")
+    path = write_csv(tmp_path, csv_lines(times, np.tile(VALUES, (2, 1))))
+    data = SeriesFile(path, calendar=True, **SHORT).load(tmp_path)
+    # A day or two of hours tell nothing about weeks.
+    assert data.input.names[3:] == ("hour of day, sine", "hour of day, cosine")
+    assert data.input.scaling.shift[3:] == (0,) * 2
+    assert data.input.scaling.scale[3:] == (1,) * 2
     # The second window ends on Saturday 29 February 2020 at 05:00.
-    hour, weekday, day, day_of_year = data.train.batch(np.array([1])).x[0, -1, 3:].tolist()
-    assert hour == pytest.approx(5 / 23 - 0.5)
-    assert weekday == pytest.approx(5 / 6 - 0.5)
-    assert day == pytest.approx(28 / 30 - 0.5)
-    assert day_of_year == pytest.approx(59 / 365 - 0.5)
+    sine, cosine = data.train.batch(np.array([1])).x[0, -1, 3:].tolist()
+    assert sine == pytest.approx(math.sin(2 * math.pi * 5 / 24), abs=1e-6)
+    assert cosine == pytest.approx(math.cos(2 * math.pi * 5 / 24), abs=1e-6)
 
 
 @given(start=st.datetimes(max_value=datetime(9000, 1, 1)), minutes=st.integers(1, 60 * 24 * 20))
 def test_calendar_is_that_of_the_standard_library(start, minutes):
     times = np.datetime64(start, "us") + np.arange(3) * np.timedelta64(minutes, "m")
-    names = calendar_names(times)
-    features = calendar_features(times[None], names)[0]
-    assert np.abs(features).max() <= 0.5
+    names = EVERY_NAME
+    features = calendar_features(times, names)
     for row, time in enumerate(times.tolist()):
         expected = {
-            "second of minute": time.second / 59,
-            "minute of hour": time.minute / 59,
-            "hour of day": time.hour / 23,
-            "day of week": time.weekday() / 6,
-            "day of month": (time.day - 1) / 30,
-            "day of year": (time.timetuple().tm_yday - 1) / 365,
+            "second of minute": time.second / 60,
+            "minute of hour": time.minute / 60,
+            "hour of day": time.hour / 24,
+            "day of week": time.weekday() / 7,
+            "day of month": (time.day - 1) / 31,
+            "day of year": (time.timetuple().tm_yday - 1) / 366,
         }
-        assert features[row] == pytest.approx([expected[name] - 0.5 for name in names], abs=1e-6)
+        angles = [2 * math.pi * expected[name] for name in names]
+        waves = [wave(angle) for angle in angles for wave in (math.sin, math.cos)]
+        assert features[row] == pytest.approx(waves, abs=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("step", "missing"),
+    ("step", "rows", "names"),
     [
-        (np.timedelta64(1, "s"), set()),
-        (np.timedelta64(15, "m"), {"second of minute"}),
-        (np.timedelta64(1, "D"), {"second of minute", "minute of hour", "hour of day"}),
+        ("s", 3 * 60, ("second of minute",)),
+        ("m", 3 * 24 * 60, ("minute of hour", "hour of day")),
+        ("h", 365 * 24, ("hour of day", "day of week", "day of month")),
+        ("D", 2 * 366, ("day of week", "day of month", "day of year")),
+        ("D", 1, ()),
     ],
 )
-def test_calendar_leaves_out_what_never_changes(step, missing):
-    times = np.datetime64("2020-01-01T00:00:00") + np.arange(4) * step
-    every = set(calendar_names(np.array(["2020-01-01"], "M8[s]")))
-    assert every - set(calendar_names(times)) == missing
+def test_calendar_leaves_out_what_never_changes_or_comes_but_once(step, rows, names):
+    times = np.datetime64("2020-01-01T00:00:00") + np.arange(rows) * np.timedelta64(1, step)
+    assert calendar_names(times) == names
 
 
 def test_calendar_needs_dates(tmp_path):
@@ -373,13 +385,34 @@ def test_every_window_is_a_piece_of_the_series(data):
     )
     train = data.draw(st.integers(windows.history + windows.horizon, rows))
     values = np.arange(rows, dtype=np.float32)[:, None]
-    parts = [Part(0, train), Part(max(0, rows - windows.horizon), rows)]
-    made = forecasting_data(Series(values, ("n",), None), parts, windows, ("n",), ("n",))
+    parts = [[Part(0, train)], [Part(max(0, rows - windows.horizon), rows)]]
+    made = forecasting_data(Series(values, ("n",), None), parts, windows, Columns(("n",), ("n",)))
     batch = everything(made.train)
     assert torch.equal(batch.y[:, 0, 0], torch.arange(0, len(made.train)) * float(windows.stride))
     assert (batch.y.diff(dim=1) == 1).all()
     assert batch.y.max() < train
     assert everything(made.validation).y.shape == (1, windows.history + windows.horizon, 1)
+
+
+def test_histories_stay_inside_their_own_series():
+    values = np.concatenate([np.arange(20.0), 100 + np.arange(20.0)]).astype(np.float32)[:, None]
+    parts = [[Part(0, 15), Part(20, 35, 20)], [Part(15, 20), Part(35, 40, 20)]]
+    made = forecasting_data(Series(values, ("n",), None), parts, Windows(4, 2), Columns(("n",), ("n",)))
+    assert len(made.train) == 2 * (15 - 6 + 1)
+    assert (everything(made.train).y.diff(dim=1) == 1).all()
+    assert (everything(made.validation).y.diff(dim=1) == 1).all()
+
+
+def test_known_columns_are_not_blank_in_the_horizon():
+    values = np.stack([np.arange(30.0), 50 + np.arange(30.0), -np.arange(30.0)], axis=1).astype(np.float32)
+    columns = Columns(("a", "b"), ("a",), known=("c",))
+    parts = [[Part(0, 20)], [Part(20, 30)]]
+    made = forecasting_data(Series(values, ("a", "b", "c"), None), parts, Windows(4, 2), columns)
+    assert made.input.names == ("a", "b", "c")
+    x = made.train.batch(np.array([0])).x[0]
+    assert x[4:, :2].tolist() == [list(made.input.scaling.shift[:2])] * 2
+    assert x[:, 2].tolist() == [-0.0, -1.0, -2.0, -3.0, -4.0, -5.0]
+    assert made.task.continues == (0,)
 
 
 @pytest.mark.skipif(

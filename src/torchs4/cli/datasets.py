@@ -47,7 +47,8 @@ def list_data(arguments: list[str]) -> int:
         table.add_column(column, justify="right" if "MB" in column else "left")
     for status in catalogue.status(folder):
         here = f"{status.size_on_disk / 1e6:,.0f} MB" if status.present else "no"
-        size = "generated" if status.source.generated else f"{status.source.size_mb:,}"
+        source = status.source
+        size = "generated" if source.generated else "by hand" if source.page else f"{source.size_mb:,}"
         table.add_row(status.source.name, status.source.title, here, size, status.source.licence)
     console.print(table)
     return 0

@@ -5,6 +5,7 @@ from functools import partial
 
 from torchs4.data.cifar import CIFAR10
 from torchs4.data.digits import BundledDigits, Digits, LabeledDigits, load_digits
+from torchs4.data.electricity import Electricity
 from torchs4.data.ett import ETT
 from torchs4.data.fingerprint import fingerprint
 from torchs4.data.given import GivenData
@@ -22,6 +23,7 @@ from torchs4.data.sequences import DataConfig, SequenceData, Split
 from torchs4.data.series import SeriesFile
 from torchs4.data.speech_commands import SpeechCommands
 from torchs4.data.text import TextFile
+from torchs4.data.weather import Weather
 from torchs4.data.wikitext import WikiText2
 from torchs4.description import Batch, InputDescription
 
@@ -30,6 +32,7 @@ CONFIGS = (
     BundledDigits,
     CIFAR10,
     ETT,
+    Electricity,
     GivenData,
     IMDB,
     ListOps,
@@ -39,6 +42,7 @@ CONFIGS = (
     SeriesFile,
     SpeechCommands,
     TextFile,
+    Weather,
     WikiText2,
     SequenceFiles,
 )
@@ -64,6 +68,7 @@ __all__ = [
     "DataConfig",
     "DatasetMissingError",
     "Digits",
+    "Electricity",
     "GivenData",
     "InputDescription",
     "LabeledDigits",
@@ -76,6 +81,7 @@ __all__ = [
     "SpeechCommands",
     "Split",
     "TextFile",
+    "Weather",
     "WikiText2",
     "data_folder",
     "fingerprint",

@@ -45,7 +45,8 @@ class RemoteFile:
 class Source:
     """A dataset of the catalogue.
 
-    files: what to fetch; none for a dataset that the package generates.
+    files: what to fetch; none for a dataset that the package generates, or that has to be fetched by hand.
+    page: where people find a dataset that no program may or can fetch.
     markers: patterns of paths in the data folder; the dataset is there when each finds something.
     contents: patterns of the paths that take up the dataset's space.
     prepared: patterns of the arrays that loaders have made of its files.
@@ -61,11 +62,12 @@ class Source:
     size_mb: int
     note: str = ""
     prepared: tuple[str, ...] = ()
+    page: str = ""
 
     @property
     def generated(self) -> bool:
         """Whether the package makes it instead of fetching it."""
-        return not self.files
+        return not self.files and not self.page
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,8 @@ _ETT_FILES = (
     _ett_file("ETTm2.csv", "db973ca252c6410a30d0469b13d696cf919648d0f3fd588c60f03fdbdbadd1fd", 9_677_236),
 )
 
+_INFORMER_PAGE = "https://github.com/zhouhaoyi/Informer2020#data"
+
 SOURCES = (
     Source(
         name="mnist",
@@ -210,6 +214,30 @@ SOURCES = (
         contents=("ETT-small",),
         prepared=("ett-*",),
         size_mb=25,
+    ),
+    Source(
+        name="weather",
+        title="Weather: four years of hours at one place (WTH of the Informer benchmark)",
+        licence="none stated (NOAA)",
+        files=(),
+        markers=("WTH.csv",),
+        contents=("WTH.csv",),
+        prepared=("weather-v*",),
+        size_mb=3,
+        page=_INFORMER_PAGE,
+        note="Its publishers share WTH.csv through a drive that programs cannot read.",
+    ),
+    Source(
+        name="electricity",
+        title="ECL: electricity of 321 clients by the hour (of the Informer benchmark)",
+        licence="CC BY 4.0 (UCI)",
+        files=(),
+        markers=("ECL*.csv",),
+        contents=("ECL*.csv",),
+        prepared=("electricity-*",),
+        size_mb=96,
+        page=_INFORMER_PAGE,
+        note="Its publishers share ECL.csv through a drive that programs cannot read.",
     ),
     Source(
         name="wikitext-2",
@@ -298,6 +326,11 @@ def get(
     source = find(name)
     if source.generated:
         raise ValueError(f"{name} is generated on first use: there is nothing to get.")
+    if source.page:
+        raise ValueError(
+            f"{name} has to be fetched by hand. {source.note} Follow {source.page} and put the file into "
+            f"{folder}."
+        )
     if is_present(source, folder) and not again:
         return
     for file in source.files:

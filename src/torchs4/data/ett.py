@@ -11,7 +11,7 @@ import numpy as np
 from torchs4.configuration import require_choice
 from torchs4.data.location import DatasetMissingError, advise_again
 from torchs4.data.prepared import prepared_arrays
-from torchs4.data.series import Part, Windows, forecasting_data
+from torchs4.data.series import Columns, Part, Windows, forecasting_data
 from torchs4.data.series_table import Series
 from torchs4.data.time_stamps import require_regular
 
@@ -69,15 +69,17 @@ class ETT:
         month = _MONTH_HOURS * (4 if "m" in self.name else 1)
         parts, first = [], 0
         for months in (_TRAIN_MONTHS, _HELD_OUT_MONTHS, _HELD_OUT_MONTHS):
-            parts.append(Part(first, first + months * month))
-            first = parts[-1].end
+            parts.append([Part(first, first + months * month)])
+            first += months * month
         if len(arrays["values"]) < first:
             raise ValueError(
                 f"{path} is cut short: it has {len(arrays['values']):,} rows; expected {first:,}. {_AGAIN}"
             )
         columns = (_OIL_TEMPERATURE,) if self.univariate else _COLUMNS
         series = Series(arrays["values"], _COLUMNS, arrays["times"])
-        return forecasting_data(series, parts, self._windows, columns, columns, calendar=self.calendar)
+        return forecasting_data(
+            series, parts, self._windows, Columns(columns, columns, calendar=self.calendar)
+        )
 
 
 def _read(path: Path) -> dict[str, NDArray[Any]]:

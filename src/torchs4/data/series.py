@@ -1,6 +1,6 @@
 """One long series of numbers, cut into a history to read and a horizon to predict.
 
-Axes: B examples of a batch, L positions of a history and its horizon.
+Axes: k columns that are predicted.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torchs4.configuration import require_whole
 from torchs4.data.prepared import prepared_arrays
 from torchs4.data.sequences import SequenceData, Split, require_fractions
 from torchs4.data.series_table import Series, read_series
-from torchs4.data.time_stamps import calendar_features, calendar_names
+from torchs4.data.time_stamps import calendar_columns, calendar_features, calendar_names
 from torchs4.description import Batch, InputDescription, Scaling
-from torchs4.tasks import PositionRegression
+from torchs4.tasks import Forecast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,36 +46,51 @@ class Windows(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Rows first … end - 1 of a series."""
+    """Rows first … end - 1; their histories may reach back to row `earliest`, where their series begins."""
 
     first: int
     end: int
+    earliest: int = 0
+
+    def starts(self, windows: Windows, stride: int = 1) -> NDArray[np.int64]:
+        """Where the horizons of its windows begin."""
+        first = max(self.first, self.earliest + windows.history)
+        return np.arange(first, self.end - windows.horizon + 1, stride)
+
+
+class Columns(NamedTuple):
+    """What windows read and predict, by the columns' names.
+
+    known: columns that are known for the horizon, too, beside those that are read.
+    calendar: hour of day, day of week and so on, as two numbers each, known for the horizon, too.
+    """
+
+    inputs: tuple[str, ...]
+    targets: tuple[str, ...]
+    known: tuple[str, ...] = ()
+    calendar: bool = False
 
 
 class WindowSplit(Split):
     """Windows of a series, cut when they are asked for. Example i's horizon begins at row starts[i].
 
-    inputs, targets: columns to read and to predict. blank: what stands for each input in the horizon.
-    calendar: names of calendar features, which are known for the horizon too and follow the inputs.
+    read: of every row, the numbers that are read; behind the first `blank` many of them, those that are known
+        for the horizon, too. blank: what stands in the horizon for each of the first ones.
     """
 
     def __init__(
         self,
-        series: Series,
+        read: Float[ndarray, "rows columns"],
+        targets: Float[ndarray, "rows k"],
         starts: NDArray[np.int64],
         windows: Windows,
-        inputs: Sequence[int],
-        targets: Sequence[int],
         blank: Sequence[float],
-        calendar: tuple[str, ...] = (),
     ) -> None:
-        self._series = series
+        self._read = read
+        self._targets = targets
         self._starts = starts
         self._windows = windows
-        self._inputs = list(inputs)
-        self._targets = list(targets)
         self._blank = np.array(blank, np.float32)
-        self._calendar = calendar
         self._offsets = np.arange(-windows.history, windows.horizon)
 
     def __len__(self) -> int:
@@ -83,31 +98,27 @@ class WindowSplit(Split):
 
     def batch(self, rows: NDArray[np.int64], generator: torch.Generator | None = None) -> Batch:
         places = self._starts[rows][:, None] + self._offsets
-        values = np.asarray(self._series.values[places])
-        x = values[..., self._inputs]
-        x[:, self._windows.history :] = self._blank
-        if self._calendar and self._series.times is not None:
-            x = np.concatenate([x, calendar_features(self._series.times[places], self._calendar)], axis=-1)
+        x = self._read[places]
+        x[:, self._windows.history :, : len(self._blank)] = self._blank
         asked = np.broadcast_to(self._offsets >= 0, places.shape).copy()
         return Batch(
-            torch.from_numpy(x), torch.from_numpy(values[..., self._targets]), asked=torch.from_numpy(asked)
+            torch.from_numpy(x), torch.from_numpy(self._targets[places]), asked=torch.from_numpy(asked)
         )
 
 
 def forecasting_data(
     series: Series,
-    parts: Sequence[Part],
+    parts: Sequence[Sequence[Part]],
     windows: Windows,
-    inputs: Sequence[str],
-    targets: Sequence[str],
+    columns: Columns,
     *,
-    calendar: bool = False,
     normalize: bool = True,
 ) -> SequenceData:
     """Windows for training, validation and, if there is a third part, test.
 
     Every horizon lies inside its part. A history may reach back into the part before, whose rows are past by
     then, as is usual; that of a training window lies inside its own. Scales come from training rows alone.
+    Each part may consist of several, one of each series where several lie one after the other.
     """
     for what, part, needed in zip(
         ("train on", "validate with", "test with"),
@@ -115,48 +126,60 @@ def forecasting_data(
         (windows.history + windows.horizon, windows.horizon, windows.horizon),
         strict=False,
     ):
-        if part.end - part.first < needed:
+        most = max(piece.end - piece.first for piece in part)
+        if most < needed or not any(len(piece.starts(windows)) for piece in part):
             raise ValueError(
-                f"There are {part.end - part.first:,} rows to {what}; a window of {windows.history} rows and "
+                f"There are {most:,} rows to {what}; a window of {windows.history} rows and "
                 f"a horizon of {windows.horizon} need at least {needed:,}. Choose smaller ones, or give more "
                 f"rows."
             )
-    if calendar and series.times is None:
+    if columns.calendar and series.times is None:
         raise ValueError("calendar needs the time of every row; name a column with dates by `time`.")
-    if calendar and series.times is not None and series.times.dtype.kind != "M":
+    if columns.calendar and series.times is not None and series.times.dtype.kind != "M":
         raise ValueError("calendar needs dates, not plain numbers, in the column of time.")
-    features = calendar_names(series.times) if calendar and series.times is not None else ()
-    read = [series.columns.index(name) for name in inputs]
-    predicted = [series.columns.index(name) for name in targets]
-    scaling = _scaling_of(series.values[: parts[0].end]) if normalize else None
+    read = [series.columns.index(name) for name in (*columns.inputs, *columns.known)]
+    predicted = [series.columns.index(name) for name in columns.targets]
+    rows = np.concatenate([np.arange(piece.first, piece.end) for piece in parts[0]])
+    scaling = _scaling_of(series.values, rows) if normalize else None
+    values, names = series.values[:, read], columns.inputs + columns.known
+    if columns.calendar and series.times is not None:
+        told = calendar_names(series.times[rows])
+        values = np.concatenate([values, calendar_features(series.times, told)], axis=1)
+        names += calendar_columns(told)
+    targets = np.ascontiguousarray(series.values[:, predicted])
+    blank = [scaling.shift[column] if scaling else 0.0 for column in read[: len(columns.inputs)]]
 
-    def split(part: Part, stride: int) -> WindowSplit:
-        first = max(part.first, windows.history)
-        starts = np.arange(first, part.end - windows.horizon + 1, stride)
-        blank = [scaling.shift[column] if scaling else 0.0 for column in read]
-        return WindowSplit(series, starts, windows, read, predicted, blank, features)
+    def split(part: Sequence[Part], stride: int) -> WindowSplit:
+        starts = np.concatenate([piece.starts(windows, stride) for piece in part])
+        return WindowSplit(values, targets, starts, windows, blank)
 
     train, validation, *test = parts
+    inputs = read[: len(columns.inputs)]
     return SequenceData(
         input=InputDescription(
             "values",
-            len(read) + len(features),
+            len(names),
             windows.history + windows.horizon,
-            scaling=_of_columns(scaling, read, len(features)),
-            names=(*inputs, *features),
+            scaling=_of_columns(scaling, read, len(names) - len(read)),
+            names=names,
         ),
-        task=PositionRegression(tuple(targets), _of_columns(scaling, predicted)),
+        task=Forecast(
+            columns.targets,
+            _of_columns(scaling, predicted),
+            horizon=windows.horizon,
+            continues=tuple(map(inputs.index, predicted)) if set(predicted) <= set(inputs) else (),
+        ),
         train=split(train, windows.stride),
         validation=split(validation, 1),
         test=split(test[0], 1) if test else None,
     )
 
 
-def _scaling_of(values: Float[ndarray, "rows columns"]) -> Scaling:
+def _scaling_of(values: Float[ndarray, "rows columns"], rows: NDArray[np.int64]) -> Scaling:
     """Mean and deviation of every column; one that never changes is only shifted."""
     shift, scale = [], []
     for column in range(values.shape[1]):
-        numbers = values[:, column].astype(np.float64)
+        numbers = values[rows, column].astype(np.float64)
         shift.append(float(numbers.mean()))
         scale.append(float(numbers.std()) if np.ptp(numbers) else 1.0)
     return Scaling(tuple(shift), tuple(scale))
@@ -187,8 +210,8 @@ class SeriesFile:
         horizon: rows to predict.
         stride: rows from one training window to the next; those to validate and test with begin at every row.
         validation_fraction, test_fraction: of the rows. Without a test fraction nothing is set aside.
-        calendar: beside the columns, hour of day, day of week and so on, for the horizon too; between -0.5
-            and 0.5, and only those that differ from row to row.
+        calendar: beside the columns, hour of day, day of week and so on, for the horizon too: the sine and
+            cosine of each that differs from row to row and comes round at least twice in training rows.
         normalize: the network reads and predicts every column in units of its deviation from its mean, both
             over training rows.
     """
@@ -226,17 +249,15 @@ class SeriesFile:
         inputs = self.columns or series.columns
         rows = len(series.values)
         validation, test = round(rows * self.validation_fraction), round(rows * self.test_fraction)
-        parts = [Part(0, rows - test - validation), Part(rows - test - validation, rows - test)]
+        parts = [[Part(0, rows - test - validation)], [Part(rows - test - validation, rows - test)]]
         if self.test_fraction:
-            parts.append(Part(rows - test, rows))
+            parts.append([Part(rows - test, rows)])
         try:
             return forecasting_data(
                 series,
                 parts,
                 self._windows,
-                inputs,
-                self.targets or inputs,
-                calendar=self.calendar,
+                Columns(inputs, self.targets or inputs, calendar=self.calendar),
                 normalize=self.normalize,
             )
         except ValueError as error:

@@ -1,6 +1,6 @@
 """Time stamps of the rows of a series: whether they are regular, and what a calendar says about them.
 
-Axes: B examples of a batch, L positions, f calendar features.
+Axes: f calendar features.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ if TYPE_CHECKING:
     from numpy import ndarray
     from numpy.typing import NDArray
 
-# What a calendar tells, with the largest number it gives, and the steps in seconds that are too long for it:
-# rows an hour apart all have the same minute.
+_MINUTE, _HOUR, _DAY = 60, 60 * 60, 24 * 60 * 60
+# What a calendar tells: how many there are in a cycle, how many seconds each lasts, and from which step of
+# time on it tells nothing: rows an hour apart all have the same minute.
 _FEATURES = {
-    "second of minute": (59, 60),
-    "minute of hour": (59, 60 * 60),
-    "hour of day": (23, 24 * 60 * 60),
-    "day of week": (6, 7 * 24 * 60 * 60),
-    "day of month": (30, 28 * 24 * 60 * 60),
-    "day of year": (365, 365 * 24 * 60 * 60),
+    "second of minute": (60, 1, _MINUTE),
+    "minute of hour": (60, _MINUTE, _HOUR),
+    "hour of day": (24, _HOUR, _DAY),
+    "day of week": (7, _DAY, 7 * _DAY),
+    "day of month": (31, _DAY, 28 * _DAY),
+    "day of year": (366, _DAY, 365 * _DAY),
 }
+# How often something has to come round before it counts as a cycle.
+_CYCLES = 2
 # The first day of computers' calendars was a Thursday.
 _FIRST_WEEKDAY = 3
 # Of a step: what rounding of written fractions may do to it.
@@ -89,13 +92,30 @@ def _shown(value: Any) -> str:
 
 
 def calendar_names(times: Shaped[ndarray, " rows"]) -> tuple[str, ...]:
-    """What a calendar tells apart in regular stamps: for hourly ones all but seconds and minutes."""
-    step = np.diff(times[:2]).astype("m8[s]").astype(np.int64)
-    return tuple(name for name, (_, longest) in _FEATURES.items() if not step.size or step[0] < longest)
+    """What a calendar tells apart in regular stamps, and what comes round at least twice in them.
+
+    For a year of hours all but seconds and minutes, which never change, and the day of the year: what was so
+    on each only once is no reason to expect it again.
+    """
+    seconds = times.astype("M8[s]").astype(np.int64)
+    step, span = (seconds[1] - seconds[0], seconds[-1] - seconds[0]) if len(times) > 1 else (0, 0)
+    return tuple(
+        name
+        for name, (count, unit, longest) in _FEATURES.items()
+        if step < longest and _CYCLES * count * unit <= span + step
+    )
 
 
-def calendar_features(times: Shaped[ndarray, "B L"], names: tuple[str, ...]) -> Float[ndarray, "B L f"]:
-    """Where in its minute, hour, day, week, month or year each stamp is: from -0.5, its start, to 0.5."""
+def calendar_columns(names: tuple[str, ...]) -> tuple[str, ...]:
+    """What the columns of `calendar_features` are called."""
+    return tuple(f"{name}, {wave}" for name in names for wave in ("sine", "cosine"))
+
+
+def calendar_features(times: Shaped[ndarray, " rows"], names: tuple[str, ...]) -> Float[ndarray, "rows f"]:
+    """Where in its minute, hour, day, week, month or year each stamp is: two numbers, as on a clock's face.
+
+    So the last hour of a day lies beside the first one of the next.
+    """
     days = times.astype("M8[D]")
     seconds = (times - days).astype("m8[s]").astype(np.int64)
     found = {
@@ -106,7 +126,8 @@ def calendar_features(times: Shaped[ndarray, "B L"], names: tuple[str, ...]) -> 
         "day of month": (days - days.astype("M8[M]").astype("M8[D]")).astype(np.int64),
         "day of year": (days - days.astype("M8[Y]").astype("M8[D]")).astype(np.int64),
     }
-    features = np.empty((*times.shape, len(names)), np.float32)
+    features = np.empty((len(times), 2 * len(names)), np.float32)
     for place, name in enumerate(names):
-        features[..., place] = found[name] / _FEATURES[name][0] - 0.5
+        angle = 2 * np.pi / _FEATURES[name][0] * found[name]
+        features[:, 2 * place], features[:, 2 * place + 1] = np.sin(angle), np.cos(angle)
     return features

@@ -1,7 +1,8 @@
 """What a model is asked. A task knows what the model has to give, its loss, and how well it does."""
 
 from torchs4.tasks.classification import Classification
-from torchs4.tasks.metrics import ACCURACY, MAE, MSE, PERPLEXITY, SCALED_MAE, SCALED_MSE, Metric
+from torchs4.tasks.forecast import Forecast, QuantileForecast
+from torchs4.tasks.metrics import ACCURACY, MAE, MSE, PERPLEXITY, PINBALL, SCALED_MAE, SCALED_MSE, Metric
 from torchs4.tasks.next_token import NextToken
 from torchs4.tasks.regression import PositionRegression, Regression
 from torchs4.tasks.task import Task
@@ -11,12 +12,15 @@ __all__ = [
     "MAE",
     "MSE",
     "PERPLEXITY",
+    "PINBALL",
     "SCALED_MAE",
     "SCALED_MSE",
     "Classification",
+    "Forecast",
     "Metric",
     "NextToken",
     "PositionRegression",
+    "QuantileForecast",
     "Regression",
     "Task",
 ]

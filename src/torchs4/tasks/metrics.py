@@ -56,4 +56,6 @@ MAE = Metric("mae", "MAE")
 # Of values in units of their deviation.
 SCALED_MSE = Metric("mse", "scaled MSE")
 SCALED_MAE = Metric("mae", "scaled MAE")
+# Of quantiles, in the same units.
+PINBALL = Metric("pinball", "scaled pinball loss")
 PERPLEXITY = Metric("perplexity", "perplexity", digits=3)
