@@ -1,8 +1,10 @@
 """Whole networks."""
 
 from torchs4.models.backbone import Backbone
-from torchs4.models.building import build_model
+from torchs4.models.building import Model, ModelConfig, build_model
 from torchs4.models.bundled import bundled_names
+from torchs4.models.forecast_model import ForecastModel, ForecastModelConfig
+from torchs4.models.informer import Informer, InformerConfig
 from torchs4.models.loading import load_model
 from torchs4.models.pair_model import PairModel, PairModelConfig
 from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig
@@ -11,6 +13,12 @@ from torchs4.models.stack import BlockStack
 __all__ = [
     "Backbone",
     "BlockStack",
+    "ForecastModel",
+    "ForecastModelConfig",
+    "Informer",
+    "InformerConfig",
+    "Model",
+    "ModelConfig",
     "PairModel",
     "PairModelConfig",
     "SequenceModel",

@@ -5,27 +5,33 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from torchs4.models.forecast_model import ForecastModel, ForecastModelConfig
+from torchs4.models.informer import Informer, InformerConfig
 from torchs4.models.pair_model import PairModel, PairModelConfig
 from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig
 
 if TYPE_CHECKING:
     from torchs4.description import InputDescription, OutputDescription
 
+# Whatever can be trained, and what describes it.
+Model = SequenceModel | PairModel | ForecastModel | Informer
+ModelConfig = SequenceModelConfig | PairModelConfig | ForecastModelConfig | InformerConfig
 
-def build_model(
-    config: SequenceModelConfig, given: InputDescription, asked: OutputDescription
-) -> SequenceModel | PairModel:
+
+def build_model(config: ModelConfig, given: InputDescription, asked: OutputDescription) -> Model:
     """A model with these options that reads such inputs and gives such answers."""
     ends: dict[str, Any] = {
         "output_size": asked.size,
-        "vocabulary_size": given.size if given.kind == "tokens" else None,
         "input_features": given.size if given.kind == "values" else 1,
         "names": asked.names,
         "input_names": given.names,
-        "sample_rate": given.sample_rate,
         "input_scaling": given.scaling,
         "output_scaling": asked.scaling,
     }
+    if isinstance(config, InformerConfig | ForecastModelConfig):
+        return _build_forecaster(config, ends, given, asked)
+    ends["vocabulary_size"] = given.size if given.kind == "tokens" else None
+    ends["sample_rate"] = given.sample_rate
     if asked.per_position:
         ends["pooling"] = "none"
     elif config.pooling == "none":
@@ -43,3 +49,28 @@ def build_model(
             "asks at each position for what comes next. Set bidirectional to False."
         )
     return model
+
+
+def _build_forecaster(
+    config: InformerConfig | ForecastModelConfig,
+    ends: dict[str, Any],
+    given: InputDescription,
+    asked: OutputDescription,
+) -> ForecastModel | Informer:
+    if not asked.horizon:
+        raise ValueError(
+            f"{type(config).__name__} describes a model for forecasts, but these data ask for something "
+            f"else. "
+            f"Choose SequenceModelConfig(…)."
+        )
+    ends |= {"horizon": asked.horizon, "history": given.length - asked.horizon}
+    if isinstance(config, InformerConfig):
+        return Informer(dataclasses.replace(config, **ends))
+    if not asked.continues:
+        raise ValueError(
+            "A ForecastModel goes on with columns that it reads, but not all that are predicted are read: "
+            "name "
+            "them among the columns, too."
+        )
+    ends |= {"continues": asked.continues, "sample_rate": given.sample_rate}
+    return ForecastModel(dataclasses.replace(config, **ends))

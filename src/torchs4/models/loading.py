@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from torchs4.models.backbone import Backbone
 from torchs4.models.bundled import model_folder
+from torchs4.models.forecast_model import ForecastModel
+from torchs4.models.informer import Informer
 from torchs4.models.pair_model import PairModel
 from torchs4.models.pretrained import CONFIG_FILE
 from torchs4.models.sequence_model import SequenceModel
@@ -14,10 +16,12 @@ from torchs4.models.sequence_model import SequenceModel
 if TYPE_CHECKING:
     from pathlib import Path
 
-_KINDS = {cls.__name__: cls for cls in (SequenceModel, Backbone, PairModel)}
+    from torchs4.models.building import Model
+
+_KINDS = {cls.__name__: cls for cls in (SequenceModel, Backbone, PairModel, ForecastModel, Informer)}
 
 
-def load_model(directory: str | Path) -> SequenceModel | PairModel:
+def load_model(directory: str | Path) -> Model:
     """The model that save_pretrained wrote there, or a bundled one by its name, in evaluation mode."""
     directory = model_folder(directory)
     path = directory / CONFIG_FILE
@@ -28,5 +32,5 @@ def load_model(directory: str | Path) -> SequenceModel | PairModel:
         except (ValueError, AttributeError, RecursionError):
             kind = None
     # A missing or unreadable description is explained by the class itself.
-    model: SequenceModel | PairModel = _KINDS.get(str(kind), SequenceModel).from_pretrained(directory)
+    model: Model = _KINDS.get(str(kind), SequenceModel).from_pretrained(directory)
     return model

@@ -57,6 +57,12 @@ def misfits(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]
     Whoever builds a model before asking may wait for days, or fill the memory, because of one wrong digit.
     """
     total = sum(map(math.prod, shapes.values()))
+    if not hasattr(config, "block"):
+        # One of a fixed design: whatever it counts, there are more weights.
+        for name, size in vars(config).items():
+            if isinstance(size, int) and name not in ("history", "horizon", "label") and size > total:
+                yield f"{name} is {size}, but there are {total:,} weights in all"
+        return
     places = [(int(match[1]), match[2], shape) for match, shape in _blocks(shapes)]
     depth = len({number for number, _, _ in places})
     if config.num_layers != depth:

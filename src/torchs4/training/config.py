@@ -8,7 +8,7 @@ from typing import Generic, Literal, TypeVar, get_args
 from torchs4.configuration import require_at_least, require_choice, require_probability, require_whole
 from torchs4.data import CONFIGS
 from torchs4.data.sequences import DataConfig
-from torchs4.models import PairModelConfig, SequenceModelConfig
+from torchs4.models import ModelConfig, SequenceModelConfig
 
 ScheduleKind = Literal["cosine", "plateau", "steps", "constant"]
 Precision = Literal["float32", "bfloat16"]
@@ -117,7 +117,7 @@ class TrainingConfig(Generic[Data]):
     """
 
     data: Data = field(metadata={"choices": {kind.__name__: kind for kind in CONFIGS}})
-    model: SequenceModelConfig | PairModelConfig = field(default_factory=SequenceModelConfig)
+    model: ModelConfig = field(default_factory=SequenceModelConfig)
     optim: OptimizerOptions = field(default_factory=OptimizerOptions)
     budget: BudgetOptions = field(default_factory=BudgetOptions)
     seed: int = 0

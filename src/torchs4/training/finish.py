@@ -10,14 +10,14 @@ import torch
 
 from torchs4 import plots
 from torchs4.layers import SSMLayer
-from torchs4.models import load_model
+from torchs4.models import Informer, load_model
 from torchs4.training.checkpoints import has_any, load_newest
 from torchs4.training.evaluation import evaluate
 from torchs4.training.provenance import peak_memory_mb, provenance
 
 if TYPE_CHECKING:
     from torchs4.data.sequences import SequenceData
-    from torchs4.models import PairModel, SequenceModel
+    from torchs4.models import Model
     from torchs4.tasks import Task
     from torchs4.training.display import Display
     from torchs4.training.loop import Trainer
@@ -67,7 +67,7 @@ def finish(trainer: Trainer, pictures: bool = True) -> dict[str, Any]:
     return summary
 
 
-def load_best(folder: RunFolder, display: Display) -> SequenceModel | PairModel:
+def load_best(folder: RunFolder, display: Display) -> Model:
     """The run's best model, or the best before it if its files are damaged."""
     if not has_any(folder.best):
         raise ValueError(
@@ -80,16 +80,17 @@ def load_best(folder: RunFolder, display: Display) -> SequenceModel | PairModel:
     return model
 
 
-def draw(folder: RunFolder, model: SequenceModel | PairModel, data: SequenceData) -> None:
+def draw(folder: RunFolder, model: Model, data: SequenceData) -> None:
     """Write curves.png, and kernels.png if there are any."""
     metric = data.task.metrics[0]
     curves = plots.plot_curves({folder.path.name: folder.curve(metric)}, metric)
     curves.savefig(folder.curves, dpi=120)
     layers = [module for module in model.modules() if isinstance(module, SSMLayer)]
-    if not layers:
+    if not layers or isinstance(model, Informer):
         return
     # Behind a stem, positions are frames, and frames are no pixels.
-    length = math.ceil(data.input.length / math.prod(model.config.stem))
+    stride = math.prod(model.config.stem) * getattr(model.config, "patch", 1)
+    length = math.ceil(data.input.length / stride)
     image = None if model.config.stem else data.input.image
     with torch.no_grad():
         kernels = {

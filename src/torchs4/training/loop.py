@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from torchs4.data.sequences import SequenceData
     from torchs4.description import Batch
-    from torchs4.models import PairModel, SequenceModel
+    from torchs4.models import Model
     from torchs4.training.config import TrainingConfig
     from torchs4.training.display import Display
     from torchs4.training.run_folder import RunFolder
@@ -123,7 +123,7 @@ class Trainer:
         display: Display,
         accelerator: Accelerator,
         checkpoint_seconds: float = 120.0,
-        model: SequenceModel | PairModel | None = None,
+        model: Model | None = None,
         stop_at: float = math.inf,
     ) -> None:
         self.config = config
@@ -162,13 +162,13 @@ class Trainer:
         self._speed = _Speed()
 
     @property
-    def bare_model(self) -> SequenceModel | PairModel:
+    def bare_model(self) -> Model:
         """The model without what distributes it."""
-        model: SequenceModel | PairModel = self.accelerator.unwrap_model(self.model)
+        model: Model = self.accelerator.unwrap_model(self.model)
         return model
 
     @property
-    def measured_model(self) -> SequenceModel | PairModel:
+    def measured_model(self) -> Model:
         """The model that is measured and kept: the average of the weights, if there is one."""
         return self.bare_model if self.average is None else self.average.model
 

@@ -13,7 +13,7 @@ from torchs4.configuration import differences, require_config
 from torchs4.data import GivenData, SequenceData, data_folder, fingerprint
 from torchs4.layers import S4BlockConfig, S4Config
 from torchs4.memory import keep_memory
-from torchs4.models import PairModel, SequenceModel, SequenceModelConfig
+from torchs4.models import Model, ModelConfig, SequenceModelConfig
 from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
 from torchs4.training.display import Display
 from torchs4.training.finish import finish, load_best, report
@@ -39,12 +39,12 @@ class FinishedRun(NamedTuple):
     """What is left of a run: its folder, its best model in evaluation mode, and what summary.json says."""
 
     folder: Path
-    model: SequenceModel | PairModel
+    model: Model
     summary: dict[str, Any]
 
 
 def train(
-    model: SequenceModelConfig | SequenceModel | PairModel | None,
+    model: ModelConfig | Model | None,
     data: SequenceData | DataConfig,
     *,
     output: str | Path | None = None,
@@ -74,7 +74,7 @@ def train(
     """
     if resume and output is None:
         raise ValueError("resume is True, but output does not say which run to continue: pass its folder.")
-    if model is not None and not isinstance(model, SequenceModelConfig | SequenceModel | PairModel):
+    if model is not None and not isinstance(model, ModelConfig | Model):
         raise ValueError(
             f"model is a {type(model).__name__}; expected SequenceModelConfig(…), a SequenceModel or a "
             f"PairModel. A layer of your own goes into a SequenceModel: see docs/your-own-layer.md."
@@ -90,7 +90,7 @@ def train(
         require_config("budget", budget, BudgetOptions)
     config: TrainingConfig[Any] = TrainingConfig(
         data=GivenData(fingerprint(data)) if isinstance(data, SequenceData) else data,
-        model=model.config if isinstance(model, SequenceModel | PairModel) else model or OWN_DATA_MODEL,
+        model=model.config if isinstance(model, Model) else model or OWN_DATA_MODEL,
         optim=optim or OWN_DATA_OPTIMIZER,
         budget=budget or OWN_DATA_BUDGET,
         seed=seed,
@@ -111,7 +111,7 @@ def train(
         resume=resume,
         checkpoint_seconds=checkpoint_seconds,
         data=data if isinstance(data, SequenceData) else None,
-        model=model if isinstance(model, SequenceModel | PairModel) else None,
+        model=model if isinstance(model, Model) else None,
         quiet=quiet,
         display=display,
         pictures=pictures,
@@ -127,7 +127,7 @@ def run(
     resume: bool = False,
     checkpoint_seconds: float = 120.0,
     data: SequenceData | None = None,
-    model: SequenceModel | PairModel | None = None,
+    model: Model | None = None,
     console: Console | None = None,
     quiet: bool = False,
     display: Display | None = None,
