@@ -16,10 +16,21 @@ from rich.console import Console
 
 from torchs4 import recipes
 from torchs4.configuration import short_options, with_options
-from torchs4.data import CIFAR10, ETT, IMDB, ListOps, Retrieval, SpeechCommands, WikiText2
+from torchs4.data import (
+    CIFAR10,
+    ETT,
+    IMDB,
+    Electricity,
+    ListOps,
+    Retrieval,
+    SpeechCommands,
+    Weather,
+    WikiText2,
+)
 from torchs4.data.sequences import SequenceData, Split
 from torchs4.description import Batch, InputDescription
-from torchs4.tasks import Classification, NextToken, PositionRegression, Task
+from torchs4.recipes.forecasting import SERIES
+from torchs4.tasks import Classification, Forecast, NextToken, PositionRegression, Task
 from torchs4.training.config import BudgetOptions
 from torchs4.training.display import Display
 from torchs4.training.loop import Trainer
@@ -28,7 +39,12 @@ from torchs4.training.run_folder import RunFolder
 if TYPE_CHECKING:
     from pathlib import Path
 
-PRESETS = [(recipe.name, preset) for recipe in recipes.RECIPES.values() for preset in recipe.presets]
+# Of recipes that differ in a number, the first and the last stand for all.
+FAMILIES = [[r.name for r in recipes.RECIPES.values() if r.family == f"forecast-{s.name}"] for s in SERIES]
+FORECASTS = [name for family in FAMILIES for name in family]
+SWEPT = [name for name in recipes.RECIPES if name not in FORECASTS]
+SWEPT += [name for family in FAMILIES for name in (family[0], family[-1])]
+PRESETS = [(name, preset) for name in SWEPT for preset in recipes.RECIPES[name].presets]
 
 # Table 11 of the paper: depth, features, norm, pre-norm, dropout, learning rate, batch size, epochs, weight
 # decay, patience.
@@ -74,15 +90,50 @@ PUBLISHED = {
 
 
 # Those that the paper does not have.
-OURS = {"digits", "etth1", "characters"}
+OURS = {"digits", "characters"}
 
 
 def test_every_task_of_the_paper_has_every_preset() -> None:
-    assert set(recipes.RECIPES) == {*OURS, *PUBLISHED}
+    assert set(recipes.RECIPES) == {*OURS, *PUBLISHED, *FORECASTS}
     for name in OURS:
         assert set(recipes.RECIPES[name].presets) == {"cpu"}
     for name in PUBLISHED:
         assert tuple(recipes.RECIPES[name].presets) == ("paper", "modern", "cpu")
+
+
+def test_forecasts_are_the_fifty_settings_of_the_benchmark() -> None:
+    assert len(FORECASTS) == 50
+    assert {"forecast-etth1-720", "forecast-ettm1-672-multivariate", "forecast-ecl-960"} <= set(FORECASTS)
+    for name in FORECASTS:
+        recipe = recipes.RECIPES[name]
+        assert tuple(recipe.presets) == ("paper", "cpu")
+        for preset in recipe.presets:
+            data = recipe.config(preset).data
+            assert data.univariate != name.endswith("-multivariate")
+            assert str(data.horizon) in name.split("-")
+    published = {
+        name: recipes.RECIPES[name].published for name in FORECASTS if recipes.RECIPES[name].published
+    }
+    # Table 9 of the paper.
+    assert published == {
+        "forecast-etth1-720": {"paper": 0.116},
+        "forecast-etth2-720": {"paper": 0.187},
+        "forecast-ettm1-672": {"paper": 0.292},
+        "forecast-weather-720": {"paper": 0.245},
+        "forecast-ecl-960": {"paper": 0.432},
+    }
+
+
+def test_lists_show_one_recipe_of_a_family() -> None:
+    shown = [recipe.name for recipe in recipes.representatives()]
+    assert [name for name in shown if name in FORECASTS] == [
+        "forecast-etth1-720",
+        "forecast-etth2-720",
+        "forecast-ettm1-672",
+        "forecast-weather-720",
+        "forecast-ecl-960",
+    ]
+    assert {*OURS, *PUBLISHED} <= set(shown)
 
 
 def options_of(config: Any) -> SimpleNamespace:
@@ -210,8 +261,9 @@ def fake_data(config: Any) -> SequenceData:
             description = InputDescription("tokens", 97, 64, documents=2)
         case WikiText2():
             description, task = InputDescription("tokens", 50, 64), NextToken(50, unit="character")
-        case ETT():
-            description, task = InputDescription("values", 11, 64), PositionRegression(tuple("abcdefg"))
+        case ETT() | Weather() | Electricity():
+            description = InputDescription("values", 11, 64)
+            task = Forecast(tuple("abcdefg"), horizon=24, continues=tuple(range(7)))
         case SpeechCommands(form="mfcc"):
             description = InputDescription("values", 20, 64)
         case CIFAR10(grey=False):
@@ -252,7 +304,7 @@ def test_every_preset_trains_two_steps(name: str, preset: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     "layer", [{"layer": "lstm"}, {"layer": "transformer", "heads": 2}], ids=["lstm", "transformer"]
 )
-@pytest.mark.parametrize("name", list(recipes.RECIPES))
+@pytest.mark.parametrize("name", SWEPT)
 def test_every_recipe_trains_other_layers(name: str, layer: dict[str, Any], tmp_path: Path) -> None:
     record = train_two_steps(recipes.recipe_config(name), tmp_path / "run", Accelerator(cpu=True), **layer)
     assert math.isfinite(record["validation_loss"])

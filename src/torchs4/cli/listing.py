@@ -12,7 +12,7 @@ from torchs4.configuration import short_options
 from torchs4.models import bundled_names
 
 if TYPE_CHECKING:
-    from torchs4.models import SequenceModelConfig
+    from torchs4.models import ModelConfig
 
 _COLUMNS: dict[str, Literal["left", "right"]] = {
     "name": "left",
@@ -39,7 +39,8 @@ def list_recipes(arguments: list[str]) -> int:
     names = ", ".join(bundled_names()) or "none yet"
     table = Table(
         title="s4 train NAME --preset PRESET",
-        caption=f"Trained models that come with torchs4 (s4 evaluate NAME): {names}",
+        caption=f"Trained models that come with torchs4 (s4 evaluate NAME): {names}\n"
+        "Forecasts have other horizons, and -multivariate for all columns: s4 table forecast",
     )
     columns = {
         name: justify for name, justify in _COLUMNS.items() if console.width >= _WIDE or name not in _DETAILS
@@ -47,7 +48,7 @@ def list_recipes(arguments: list[str]) -> int:
     for name, justify in columns.items():
         # Names are what people copy: they are never cut.
         table.add_column(name, justify=justify, no_wrap=name == "name")
-    for recipe in recipes.RECIPES.values():
+    for recipe in recipes.representatives():
         metric = recipe.metric
         for index, preset in enumerate(recipe.presets):
             ours, published = recipes.measured(recipe, preset), recipe.published.get(preset)
@@ -70,8 +71,9 @@ def list_recipes(arguments: list[str]) -> int:
     return 0
 
 
-def _size(model: SequenceModelConfig) -> str:
+def _size(model: ModelConfig) -> str:
     """Depth, width and, where there is one, the state's size."""
     options = short_options(model)
-    size = f"{model.num_layers} × {model.features}"
+    layers = options["layers" if "layers" in options else "encoder_layers"].value
+    size = f"{layers} × {model.features}"
     return f"{size}, N {options['state_size'].value}" if "state_size" in options else size

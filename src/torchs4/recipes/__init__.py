@@ -23,6 +23,7 @@ __all__ = [
     "measured",
     "network",
     "recipe_config",
+    "representatives",
     "summaries",
 ]
 
@@ -41,6 +42,18 @@ def find(name: str) -> Recipe:
     close = get_close_matches(name.lower(), RECIPES, n=1, cutoff=0.4)
     suggestion = f" Did you mean {close[0]}?" if close else ""
     raise ValueError(f"There is no recipe {name!r}.{suggestion} There are: {', '.join(RECIPES)}.")
+
+
+def representatives() -> list[Recipe]:
+    """Every recipe that stands alone, and of each family the one that a number was published for."""
+    families = {recipe.family for recipe in RECIPES.values() if recipe.family}
+    chosen = {family: _of_family(family)[0] for family in families}
+    return [recipe for recipe in RECIPES.values() if recipe is chosen.get(recipe.family, recipe)]
+
+
+def _of_family(family: str) -> list[Recipe]:
+    members = [recipe for recipe in RECIPES.values() if recipe.family == family]
+    return sorted(members, key=lambda recipe: not recipe.published)
 
 
 def recipe_config(name: str, preset: Preset = "cpu") -> TrainingConfig[Any]:

@@ -28,6 +28,7 @@ class Recipe:
     published: what the paper reports, by preset, in the metric's unit.
     differs: what is not as in the paper.
     presets: a function for each preset that returns the configuration.
+    family: what recipes share that differ in little more than a number; lists show the first of them.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Recipe:
     metric: Metric = ACCURACY
     published: Mapping[Preset, float] = field(default_factory=dict)
     differs: str = ""
+    family: str = ""
 
     def config(self, preset: Preset) -> TrainingConfig[Any]:
         """The whole configuration of a preset."""
