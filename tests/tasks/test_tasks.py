@@ -30,6 +30,22 @@ def test_classification_is_cross_entropy_and_the_share_of_right_answers() -> Non
     assert (task.output.size, task.output.names, task.output.per_position) == (2, ("no", "yes"), False)
 
 
+def test_weights_count_in_the_loss_and_in_the_measure_that_decides() -> None:
+    task = Classification(("no", "yes"), weights=(3.0, 1.0))
+    logits = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
+    batch = Batch(torch.zeros(3, 4, 1), torch.tensor([1, 0, 0]))
+    found = means(task, logits, batch)
+    expected = (math.log(2) + 3 * math.log(1 + math.exp(-2)) + 3 * math.log(1 + math.exp(3))) / 3
+    assert found[0] == pytest.approx(expected, rel=1e-6)
+    assert task.metrics[0].name == "weighted_accuracy"
+    assert task.scores(found) == {
+        "weighted_accuracy": pytest.approx(3 / 7),
+        "accuracy": pytest.approx(1 / 3),
+    }
+    with pytest.raises(ValueError, match="1 weights for 2 classes"):
+        Classification(("no", "yes"), weights=(1.0,))
+
+
 def test_regression_measures_in_units_of_the_scale() -> None:
     task = Regression(("height", "weight"), Scaling((0.0, 50.0), (2.0, 10.0)))
     batch = Batch(torch.zeros(2, 3, 1), torch.tensor([[1.0, 60.0], [3.0, 40.0]]))

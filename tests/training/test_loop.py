@@ -64,6 +64,16 @@ def make_trainer(
     return trainer
 
 
+def test_time_ends_a_run(tmp_path: Path) -> None:
+    config = small_config(budget=BudgetOptions(epochs=1000, validation_examples=20, max_minutes=0.002))
+    trainer = make_trainer(tmp_path / "run", config)
+    trainer.run()
+    assert 0 < trainer.progress.step < trainer.total_steps
+    assert trainer.progress.seconds >= 0.12
+    assert trainer.is_over
+    assert trainer.progress.best is not None
+
+
 class _First(Split):
     """The first examples of a split."""
 

@@ -26,6 +26,13 @@ def test_cosine_falls_from_one_to_zero() -> None:
     assert factors == pytest.approx(expected, abs=1e-12)
 
 
+def test_cosine_has_fallen_when_the_time_is_spent() -> None:
+    made = schedule("cosine", steps=1000)
+    assert made.factor(10, 0.5) == pytest.approx(0.5)
+    assert made.factor(10, 1.0) == pytest.approx(0.0)
+    assert made.factor(500, 0.1) == made.factor(500)
+
+
 def test_cosine_starts_after_the_warm_up() -> None:
     chosen = schedule("cosine", warmup_steps=20)
     assert chosen.factor(20) == 1.0

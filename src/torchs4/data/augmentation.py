@@ -32,6 +32,8 @@ class Augmentation:
     warp: the speed at which an example is read differs by up to this share.
     shift: it begins earlier or later by up to this share of its length; ends go on as they are.
     gap: one part of up to this share of its length is replaced by the channel's mean.
+    share: how many examples are changed at all; the others are shown as they are, so that nothing fine is
+        lost that only they have.
     """
 
     noise: float = 0.0
@@ -39,12 +41,15 @@ class Augmentation:
     warp: float = 0.0
     shift: float = 0.0
     gap: float = 0.0
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("noise", "stretch"):
             require_at_least(name, getattr(self, name), 0)
         for name in ("warp", "shift", "gap"):
             require_probability(name, getattr(self, name))
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share is {self.share}; it must be between 0 and 1.")
 
 
 class AugmentedSplit(Split):
@@ -72,7 +77,9 @@ class AugmentedSplit(Split):
         batch = self._split.batch(rows // self._repeats)
         if generator is None or not batch.x.is_floating_point():
             return batch
-        return batch._replace(x=self._changed(batch.x, batch.lengths, generator))
+        changed = self._changed(batch.x, batch.lengths, generator)
+        is_chosen = torch.rand(len(batch.x), 1, 1, generator=generator) < self.augmentation.share
+        return batch._replace(x=torch.where(is_chosen, changed, batch.x))
 
     def _changed(
         self, x: Float[Tensor, "B L d"], lengths: Tensor | None, generator: torch.Generator

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from torchs4.data.augmentation import AugmentedSplit
 from torchs4.data.own.stored import StoredSplit
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def fingerprint(data: SequenceData) -> str:
         (type(data.task).__name__, asked.size, asked.per_position, asked.names),
     )
     digest.update(f"{described!r}\n".encode())
+    if weights := getattr(data.task, "weights", ()):
+        digest.update(f"weights {weights!r}\n".encode())
     for split in (data.train, data.validation, data.test):
         digest.update(f"{None if split is None else len(split)}\n".encode())
         if split is not None:
@@ -42,6 +45,8 @@ def fingerprint(data: SequenceData) -> str:
 
 
 def _add_split(digest: Any, split: Split) -> None:
+    if isinstance(split, AugmentedSplit):
+        digest.update(f"{split.augmentation!r}\n".encode())
     if split.lengths is not None:
         _add_array(digest, split.lengths)
     if isinstance(split, StoredSplit) and (answers := split.answers()) is not None:

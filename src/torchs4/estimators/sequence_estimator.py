@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -205,7 +204,7 @@ class SequenceEstimator(BaseEstimator):
                     seed=seed,
                     display=display,
                     # Nobody continues, or looks at, what is about to be removed.
-                    checkpoint_seconds=math.inf if self.output is None else 120.0,
+                    checkpoint_seconds=None if self.output is None else 120.0,
                     pictures=self.output is not None,
                 )
         except TrainingInterrupted as interrupted:

@@ -110,7 +110,7 @@ class Trainer:
     """A model in training, in a run folder.
 
     checkpoint_seconds: how often to save between epochs. It decides what a kill costs, not what comes out.
-        Infinity saves nothing but the best model: for runs that nobody will continue.
+        None saves nothing but the best model: for runs that nobody will continue.
     model: trained further, instead of a new one.
     stop_at: when to stop as if somebody had asked for it, on the clock of time.monotonic().
     """
@@ -122,7 +122,7 @@ class Trainer:
         folder: RunFolder,
         display: Display,
         accelerator: Accelerator,
-        checkpoint_seconds: float = 120.0,
+        checkpoint_seconds: float | None = 120.0,
         model: Model | None = None,
         stop_at: float = math.inf,
     ) -> None:
@@ -231,7 +231,8 @@ class Trainer:
                 self.model.train()
                 started = time.monotonic()
             stopping = self._anyone(self._must_stop())
-            if stopping or self._anyone(now - saved >= self.checkpoint_seconds):
+            is_due = self.checkpoint_seconds is not None and now - saved >= self.checkpoint_seconds
+            if stopping or self._anyone(is_due):
                 self.save()
                 saved = started = time.monotonic()
                 if stopping:
@@ -239,7 +240,7 @@ class Trainer:
         self.schedule.after_epoch(self._measure())
         progress.epoch += 1
         progress.start_epoch()
-        if self.checkpoint_seconds < math.inf:
+        if self.checkpoint_seconds is not None:
             self.save()
         if not self.is_over and self._anyone(self._must_stop()):
             raise TrainingInterrupted

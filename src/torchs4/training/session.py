@@ -54,7 +54,7 @@ def train(
     seed: int = 0,
     precision: Precision = "float32",
     data_dir: str | Path | None = None,
-    checkpoint_seconds: float = 120.0,
+    checkpoint_seconds: float | None = 120.0,
     quiet: bool = False,
     display: Display | None = None,
     pictures: bool = True,
@@ -67,7 +67,7 @@ def train(
     resume: continue the run in `output`, with the same arguments, where its last checkpoint was, or begin it
         if there is none yet; with a larger budget it trains longer, even if it was complete.
     data_dir: where datasets lie; by default $TORCHS4_DATA, else the user's cache folder.
-    checkpoint_seconds: how often to save between epochs; infinity never saves, not even after them.
+    checkpoint_seconds: how often to save between epochs; None never saves, not even after them.
     quiet: show nothing.
     display: shows how it goes, instead of the usual one.
     pictures: draw curves and kernels at the end, which takes a second or two.
@@ -125,7 +125,7 @@ def run(
     name: str = "",
     data_dir: Path | None = None,
     resume: bool = False,
-    checkpoint_seconds: float = 120.0,
+    checkpoint_seconds: float | None = 120.0,
     data: SequenceData | None = None,
     model: Model | None = None,
     console: Console | None = None,
