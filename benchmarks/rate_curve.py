@@ -62,6 +62,7 @@ def picture(results: dict[str, Any]) -> Figure:
         kept = [1 / float(rate) for rate in result["accuracy"]]
         axes.plot(kept, [100 * value for value in result["accuracy"].values()], marker="o", label=name)
     axes.set_xscale("log", base=2)
+    axes.set_xticks([0.25, 0.5, 1, 2], ["¼", "½", "1", "2"])
     axes.set_xlabel("sampling rate relative to training")
     axes.set_ylabel("test accuracy (%)")
     axes.grid(color="#dddddd")

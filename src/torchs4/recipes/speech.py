@@ -97,7 +97,7 @@ RECIPES = (
         length=16_000,
         dataset="speech-commands",
         published={"paper": 98.32},
-        differs=_SPLITS,
+        differs=_SPLITS + " Behind a stem it reads frames of 16 samples.",
         presets={"paper": raw_paper, "modern": raw_modern, "cpu": raw_cpu},
     ),
     Recipe(
