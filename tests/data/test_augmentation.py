@@ -47,6 +47,7 @@ def test_without_a_generator_examples_are_as_they_are() -> None:
     whole = data()
     split = AugmentedSplit(whole.train, EVERYTHING, 3)
     assert len(split) == 3 * len(whole.train)
+    assert split.distinct == len(whole.train)
     assert torch.equal(split.batch(np.array([0, 1, 2, 3])).x, whole.train.batch(np.array([0, 0, 0, 1])).x)
     assert split.lengths is None
     with_lengths = AugmentedSplit(data(True).train, EVERYTHING, 2)

@@ -69,6 +69,10 @@ class AugmentedSplit(Split):
         return self._repeats * len(self._split)
 
     @property
+    def distinct(self) -> int:
+        return self._split.distinct
+
+    @property
     def lengths(self) -> NDArray[np.int64] | None:
         lengths = self._split.lengths
         return None if lengths is None else lengths.repeat(self._repeats)

@@ -37,6 +37,11 @@ class Split(ABC):
         """How long each example's longest input is, or None when all are equally long."""
         return None
 
+    @property
+    def distinct(self) -> int:
+        """How many different examples there are, where some are shown more than once."""
+        return len(self)
+
     @abstractmethod
     def batch(self, rows: NDArray[np.int64], generator: torch.Generator | None = None) -> Batch:
         """These examples. What is random about them (augmentation) is drawn from the generator."""

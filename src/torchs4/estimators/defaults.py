@@ -75,8 +75,8 @@ def usual_validation_fraction(examples: int) -> float | None:
 
 
 def usual_augmentation() -> Augmentation:
-    """Changes that leave most signals what they are."""
-    return Augmentation(noise=0.05, stretch=0.1, warp=0.1, shift=0.05)
+    """Changes that leave most signals what they are; half of the examples stay themselves anyhow."""
+    return Augmentation(noise=0.05, stretch=0.1, warp=0.1, shift=0.05, share=0.5)
 
 
 def with_rates(options: OptimizerOptions, learning_rate: float) -> OptimizerOptions:

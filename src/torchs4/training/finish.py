@@ -52,7 +52,7 @@ def finish(trainer: Trainer, pictures: bool = True) -> dict[str, Any]:
         "epochs": progress.epoch,
         "stopped_early": trainer.has_stalled and progress.step < trainer.total_steps,
         "steps": progress.step,
-        "training_examples": len(data.train),
+        "training_examples": data.train.distinct,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "training_seconds": round(progress.seconds, 1),
         "input_wait_share": progress.waited / max(progress.seconds, 1e-9),

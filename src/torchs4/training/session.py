@@ -176,7 +176,7 @@ def _introduction(trainer: Trainer) -> str:
     data, folder = trainer.data, trainer.folder
     parameters = sum(parameter.numel() for parameter in trainer.bare_model.parameters())
     splits = (("training", data.train), ("validation", data.validation), ("test", data.test))
-    counts = ", ".join(f"{len(split):,} {name}" for name, split in splits if split is not None)
+    counts = ", ".join(f"{split.distinct:,} {name}" for name, split in splits if split is not None)
     return (
         f"{folder.name()}: {counts} examples of length {data.input.length:,}; {parameters:,} parameters; "
         f"run folder {folder.path}"
