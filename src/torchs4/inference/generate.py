@@ -48,7 +48,7 @@ class Sampling:
 
     def draw(self, logits: Float[Tensor, " V"], generator: torch.Generator) -> int:
         """One token."""
-        logits = logits.detach().double().cpu()
+        logits = logits.detach().cpu().double()
         if self.forbidden:
             logits = logits.index_fill(0, torch.tensor(self.forbidden), float("-inf"))
         if not bool((logits.isfinite()).any()) or bool(logits.isnan().any()):

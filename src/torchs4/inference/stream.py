@@ -117,7 +117,7 @@ class Stream:
         if config.output_scaling is not None:
             raise ValueError("This model predicts values, which have no probabilities. Read .prediction.")
         prediction = self.prediction if self.batch_size is None else self.prediction[sequence]
-        values = prediction.double().softmax(-1).tolist()
+        values = prediction.cpu().double().softmax(-1).tolist()
         names = config.names or tuple(map(str, range(len(values))))
         return dict(zip(names, values, strict=True))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -181,6 +181,11 @@ class S4Block(nn.Module):
             y, (state,) = prepared.step(x_t, [state])
             return y, state
         return self._stream(self.layer.step, x_t, state, rate)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training or, by `eval`, evaluation; steps are made ready anew."""
+        self._fused_steps.forget()
+        return super().train(mode)
 
     def initial_state(self, batch_size: int) -> Any:
         """The state before the first position."""

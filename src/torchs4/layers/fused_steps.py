@@ -30,6 +30,10 @@ class FusedSteps:
     def __init__(self) -> None:
         self._cache = WeightCache()
 
+    def forget(self) -> None:
+        """Make everything ready anew when it is next asked for."""
+        self._cache.forget()
+
     def prepare(
         self,
         parts: Sequence[StepParts | None],

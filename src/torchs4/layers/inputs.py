@@ -113,21 +113,21 @@ def position_mask(
         return mask.to(x.device)
     if lengths is None:
         return None
-    lengths = torch.as_tensor(lengths, device=x.device)
+    lengths = torch.as_tensor(lengths)
     if lengths.shape != (batch,) or lengths.is_floating_point() or lengths.is_complex():
         raise ValueError(
             f"lengths has shape {tuple(lengths.shape)} and dtype {lengths.dtype}; expected one integer "
             f"for each of the {batch} sequences."
         )
-    # Reading values would split a compiled graph.
-    if not torch.compiler.is_compiling():
+    # Reading values would split a compiled graph or wait for a GPU.
+    if lengths.device.type == "cpu" and not torch.compiler.is_compiling():
         low, high = int(lengths.min()), int(lengths.max())
         if low < 1 or high > length:
             raise ValueError(
                 f"lengths are between {low} and {high}, but x has {length} positions; each length must be "
                 f"between 1 and {length}."
             )
-    return torch.arange(length, device=x.device) < lengths[:, None]
+    return torch.arange(length, device=x.device) < lengths.to(x.device)[:, None]
 
 
 def require_padding_at_end(mask: Bool[Tensor, "B L"]) -> None:

@@ -1,4 +1,4 @@
-"""Where autocast must not round."""
+"""Where autocast must not round, and how far a device can count."""
 
 from __future__ import annotations
 
@@ -11,6 +11,18 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from torch import Tensor
+
+
+WITHOUT_DOUBLE_PRECISION = {"mps"}
+
+
+def widest_dtype(device: torch.device) -> torch.dtype:
+    """The most exact numbers that a device has: float64, or float32 on Apple's and some of Intel's."""
+    if device.type in WITHOUT_DOUBLE_PRECISION:
+        return torch.float32
+    if device.type == "xpu" and not torch.xpu.get_device_properties(device).has_fp64:
+        return torch.float32
+    return torch.float64
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[object]:

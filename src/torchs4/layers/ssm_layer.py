@@ -160,8 +160,9 @@ class SSMLayer(nn.Module, ABC):
         require_rate(rate)
         if length < 1:
             raise ValueError(f"length is {length}; a kernel has at least one sample.")
-        # A copy: writing into it must not change what the layer remembers.
-        return self._cached_kernel(length, rate).clone()
+        with full_precision(self.D):
+            # A copy: writing into it must not change what the layer remembers.
+            return self._cached_kernel(length, rate).clone()
 
     def forward(
         self,
@@ -248,6 +249,11 @@ class SSMLayer(nn.Module, ABC):
         require_causal(self.causal)
         require_at_least("batch_size", batch_size, 1)
         return self.D.new_zeros(batch_size, self.features, self.state_size, dtype=ops.kernel_dtype(self.D))
+
+    def train(self, mode: bool = True) -> Self:
+        """Training or, by `eval`, evaluation; what was derived from the weights is derived anew."""
+        self._cache.forget()
+        return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # Everything that moves or casts a module comes through here.

@@ -20,6 +20,7 @@ from torchs4.layers.inputs import (
 from torchs4.layers.padded_chunks import padded_lengths, refuse_lengths
 from torchs4.layers.padding import move_to_front, take
 from torchs4.layers.placement import drawn_on_cpu
+from torchs4.layers.precision import widest_dtype
 from torchs4.layers.registry import register_layer
 from torchs4.layers.signatures import lists_options
 
@@ -223,7 +224,7 @@ def _past(length: int, seen: int, device: torch.device) -> Bool[Tensor, "L S"]:
 def _turns(positions: Int[Tensor, " L"], size: int) -> Float[Tensor, "2 L 1 D/2"]:
     """Cosine and sine of the angle by which each position turns each pair of columns."""
     # float64, because float32 could not tell far positions apart.
-    pairs = torch.arange(0, size, 2, dtype=torch.float64, device=positions.device)
+    pairs = torch.arange(0, size, 2, dtype=widest_dtype(positions.device), device=positions.device)
     angles = positions[..., None, None] * _LONGEST_TURN ** (-pairs / size)
     return torch.stack([angles.cos(), angles.sin()])
 

@@ -33,7 +33,8 @@ class WeightCache:
     """Values by slot and key, valid for one content of the weights. Several threads may ask at once.
 
     The weights' content is compared, not their version counters: `parameter.data.copy_()`, which averaging
-    code likes, leaves no trace in a version counter.
+    code likes, leaves no trace in a version counter. On other devices than the CPU reading the content would
+    make every step wait, so there it is the counters, and whoever writes through `.data` calls `forget`.
     """
 
     def __init__(self) -> None:
@@ -78,6 +79,11 @@ class WeightCache:
                 del values[next(iter(values))]
         return value
 
+    def forget(self) -> None:
+        """Compute everything anew when it is next asked for."""
+        with self._lock:
+            self._weights, self._places, self._slots = [], [], {}
+
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy of a module has its weights elsewhere: it starts with nothing.
         return WeightCache, ()
@@ -107,8 +113,12 @@ class _Snapshot(_Place):
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__(weight)
-        self.content = self.weight.clone()
         self.memory: NDArray[Any] | None = None
+        self.version: int | None = None
+        if weight.device.type != "cpu" and not weight.is_inference():
+            self.version = weight._version
+            return
+        self.content = self.weight.clone()
         if weight.device.type == "cpu" and weight.is_contiguous() and weight.dtype != torch.bfloat16:
             self.memory = self.weight.numpy()
             # A bytearray compares itself with an array in place; bytes would have to be copied first.
@@ -117,6 +127,8 @@ class _Snapshot(_Place):
     def matches(self, weight: Tensor) -> bool:
         if self.memory is not None and super().matches(weight) and weight.is_contiguous():
             return self.bytes == self.memory
+        if self.version is not None:
+            return super().matches(weight) and not weight.is_inference() and weight._version == self.version
         content = self.content
         same_kind = weight.dtype == content.dtype and weight.shape == content.shape
         return same_kind and weight.device == content.device and torch.equal(weight, content)

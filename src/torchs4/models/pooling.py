@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchs4.layers.padding import zero_padding
+from torchs4.layers.precision import widest_dtype
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -78,7 +79,7 @@ class MeanPooling(NoPooling):
     def initial_state(self, x: Tensor) -> tuple[Tensor, ...]:
         # After millions of positions each of them moves the mean by less than single precision can express,
         # and single precision counts no farther than 2²⁴.
-        mean = x.new_zeros(x.shape[0], x.shape[-1], dtype=torch.float64)
+        mean = x.new_zeros(x.shape[0], x.shape[-1], dtype=widest_dtype(x.device))
         return mean, x.new_zeros(x.shape[0], 1, dtype=torch.int64)
 
     def prefill(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -98,6 +98,11 @@ class BlockStack(nn.Module):
             x_t, new = run_hooked(block, block.step, x_t, old, rate)
             new_states.append(new)
         return normalise(self.norm, x_t), tuple(new_states)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training or, by `eval`, evaluation; steps are made ready anew."""
+        self._fused_steps.forget()
+        return super().train(mode)
 
     @property
     def causal(self) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from torchs4.description import Batch
 
+_NOT_ASKED = -100
 # Beyond it, exp has no number in double precision.
 _LARGEST_EXPONENT = 700.0
 
@@ -52,10 +53,11 @@ class NextToken(Task):
     def sums(self, prediction: Tensor, batch: Batch) -> Tensor:
         asked, target = asked_positions(batch), batch.y
         if asked is not None:
-            prediction, target = prediction[asked], target[asked]
+            # Picking positions out would make a device wait for their number.
+            target = target.masked_fill(~asked, _NOT_ASKED)
         # Without a copy of what may be the largest tensor of all.
         flat = prediction.reshape(-1, prediction.shape[-1]).float()
-        return F.cross_entropy(flat, target.reshape(-1), reduction="sum")[None]
+        return F.cross_entropy(flat, target.reshape(-1), reduction="sum", ignore_index=_NOT_ASKED)[None]
 
     def scores(self, means: Sequence[float]) -> dict[str, float]:
         return {"bits": means[0] / math.log(2), "perplexity": math.exp(min(means[0], _LARGEST_EXPONENT))}

@@ -73,7 +73,8 @@ class PositionRegression(Regression):
 
     def sums(self, prediction: Tensor, batch: Batch) -> Tensor:
         errors, asked = self._errors(prediction, batch), asked_positions(batch)
-        return _squares_and_magnitudes(errors if asked is None else errors[asked])
+        # Picking positions out would make a device wait for their number.
+        return _squares_and_magnitudes(errors if asked is None else errors.where(asked[..., None], 0))
 
 
 def _squares_and_magnitudes(errors: Tensor) -> Tensor:

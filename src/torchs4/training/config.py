@@ -11,7 +11,7 @@ from torchs4.data.sequences import DataConfig
 from torchs4.models import ModelConfig, SequenceModelConfig
 
 ScheduleKind = Literal["cosine", "plateau", "steps", "constant"]
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16", "float16"]
 
 Data = TypeVar("Data", bound=DataConfig)
 
@@ -112,8 +112,8 @@ class TrainingConfig(Generic[Data]):
 
     Attributes:
         seed: of the starting weights, of the order of the examples and of everything random about them.
-        precision: "float32", or "bfloat16" for the mixing layers; state spaces always run in full
-            precision.
+        precision: "float32"; "bfloat16" for the mixing layers, or "float16" on devices without it, with a
+            loss that is scaled to fit; state spaces always run in full precision.
     """
 
     data: Data = field(metadata={"choices": {kind.__name__: kind for kind in CONFIGS}})

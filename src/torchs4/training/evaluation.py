@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from torchs4.layers.precision import widest_dtype
 from torchs4.training.batches import BatchStream, Share, evaluation_rows, share_of
 
 if TYPE_CHECKING:
@@ -42,26 +43,28 @@ def evaluate(
     share = Share(accelerator.process_index, accelerator.num_processes)
     rows = evaluation_rows(len(split), batch_size, limit, split.lengths)
     shares = [part for part in (share_of(row, share) for row in rows) if len(part)]
-    # Sums of the task, then how many answers they are of.
-    totals = torch.zeros(task.sum_count + 1, dtype=torch.float64, device=accelerator.device)
+    device, answers = accelerator.device, 0
+    totals = torch.zeros(task.sum_count, dtype=widest_dtype(device), device=device)
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
             for done, batch in enumerate(BatchStream(split, shares), 1):
-                batch = move(batch, accelerator.device)
+                # Before it moves: a device would have to be waited for.
+                answers += task.count(batch)
+                batch = move(batch, device)
                 if rate != 1.0:
                     batch = task.at_rate(batch, rate)
                 with accelerator.autocast():
                     sums = task.sums(model(batch.x, lengths=batch.lengths, rate=rate), batch)
-                totals[:-1] += sums
-                totals[-1] += task.count(batch)
+                totals += sums
                 if progress is not None:
                     progress(done, len(shares))
     finally:
         model.train(was_training)
-    *sums_in_all, answers = accelerator.reduce(totals, reduction="sum").tolist()
-    means = [total / answers for total in sums_in_all]
+    counted = torch.tensor(answers, device=device)
+    in_all, answers = (accelerator.reduce(x, reduction="sum").tolist() for x in (totals, counted))
+    means = [total / answers for total in in_all]
     return Score(means[0], task.scores(means), sum(len(row) for row in rows))
 
 

@@ -14,6 +14,7 @@ import torch
 from accelerate.utils import broadcast, gather_object
 
 from torchs4.configuration import require_whole
+from torchs4.layers.precision import widest_dtype
 from torchs4.models import build_model
 from torchs4.training.averaging import WeightAverage
 from torchs4.training.batches import BatchStream, Share, share_of, training_rows
@@ -42,6 +43,10 @@ _SLOW_START = 8.0
 _SLOW_START_NOTICE = (
     "Still at the first step. On a new machine the operators are compiled now, once, for about a minute."
 )
+
+
+# Where a loss that is scaled no more than this has gradients beyond float16, it is not for its scale.
+_LEAST_SCALE = 1e-3
 
 
 class TrainingDivergedError(RuntimeError):
@@ -268,9 +273,10 @@ class Trainer:
         self.optimizer.zero_grad()
         parts = _cut(batch, optim.accumulate)
         answers = self._in_all([sum(task.count(part) for part in parts)])[0]
-        totals = torch.zeros(task.sum_count, dtype=torch.float64, device=accelerator.device)
+        device = accelerator.device
+        totals = torch.zeros(task.sum_count, dtype=widest_dtype(device), device=device)
         for index, part in enumerate(parts):
-            part = move(part, accelerator.device)
+            part = move(part, device)
             last = index == len(parts) - 1
             with nullcontext() if last else accelerator.no_sync(self.model):
                 with accelerator.autocast():
@@ -278,20 +284,28 @@ class Trainer:
                 # Processes average their gradients; every answer of the whole batch counts alike.
                 accelerator.backward(sums[0] * (self.share.processes / max(answers, 1)))
                 totals += sums.detach()
-        in_all = self._in_all(totals.tolist())
         norm = accelerator.clip_grad_norm_(self.model.parameters(), optim.clip or math.inf)
-        if not (math.isfinite(in_all[0]) and math.isfinite(float(norm))):
-            raise TrainingDivergedError(self._divergence(in_all[0] / max(answers, 1), float(norm), rows))
+        # Read together: a device is waited for once in a step.
+        *sums_here, gradient = torch.cat([totals, norm.detach().to(totals)[None]]).tolist()
+        in_all = self._in_all(sums_here)
+        if not (math.isfinite(in_all[0]) and (math.isfinite(gradient) or self._scale_may_fall())):
+            raise TrainingDivergedError(self._divergence(in_all[0] / max(answers, 1), gradient, rows))
         self.optimizer.step()
         if self.average is not None:
             self.average.update(self.bare_model, self.progress.step)
         return in_all, round(answers)
 
+    def _scale_may_fall(self) -> bool:
+        """Whether a gradient that float16 could not hold is left out, and the next one scaled less."""
+        scaler = self.accelerator.scaler
+        return scaler is not None and scaler.get_scale() > _LEAST_SCALE
+
     def _in_all(self, numbers: list[float]) -> list[float]:
         """These numbers, added up over all processes."""
         if self.share.processes == 1:
             return numbers
-        mine = torch.tensor(numbers, dtype=torch.float64, device=self.accelerator.device)
+        device = self.accelerator.device
+        mine = torch.tensor(numbers, dtype=widest_dtype(device), device=device)
         total: list[float] = self.accelerator.reduce(mine, reduction="sum").tolist()
         return total
 
@@ -367,6 +381,8 @@ class Trainer:
             }
             if self.average is not None:
                 state["average"] = self.average.model.state_dict()
+            if self.accelerator.scaler is not None:
+                state["scaler"] = self.accelerator.scaler.state_dict()
 
             def write(folder: Path) -> None:
                 self.bare_model.save_pretrained(folder)
@@ -406,6 +422,8 @@ class Trainer:
                 setattr(self.schedule, name, state["schedule"][name])
             if self.average is not None:
                 self.average.model.load_state_dict(state["average"])
+            if self.accelerator.scaler is not None:
+                self.accelerator.scaler.load_state_dict(state["scaler"])
             own = self.share.rank % len(random_states)
             torch.set_rng_state(random_states[own])
             # Older checkpoints have none.

@@ -9,6 +9,7 @@ Axes: H features, n stored modes, M output channels.
 from __future__ import annotations
 
 import math
+import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -32,6 +33,18 @@ _PER_RADIAN = {
 _LEAST_SQUARE = 1e-34
 # Directions from which angles are measured: the rest is below π / 64, where few terms of a series are enough.
 _DIRECTIONS = 64
+
+
+def _table() -> list[list[float]]:
+    """Cosine and sine of every direction, rounded to single precision, and what rounding left out."""
+    angles = [2 * math.pi * k / _DIRECTIONS for k in range(_DIRECTIONS)]
+    exact = [[math.cos(angle) for angle in angles], [math.sin(angle) for angle in angles]]
+    rounded = [list(struct.unpack(f"{_DIRECTIONS}f", struct.pack(f"{_DIRECTIONS}f", *row))) for row in exact]
+    rest = [[e - r for e, r in zip(*rows, strict=True)] for rows in zip(exact, rounded, strict=True)]
+    return [*rounded, *rest]
+
+
+_TABLE = _table()
 
 
 class PolarModes(NamedTuple):
@@ -119,11 +132,7 @@ def _angle(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> tuple[Tensor, 
 
 def _directions(number: Tensor, like: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Cosine and sine of so many parts of a turn, in two parts each."""
-    angles = [2 * math.pi * k / _DIRECTIONS for k in range(_DIRECTIONS)]
-    exact = [[math.cos(angle) for angle in angles], [math.sin(angle) for angle in angles]]
-    rounded = torch.tensor(exact, dtype=torch.float32).tolist()
-    rest = [[e - r for e, r in zip(*rows, strict=True)] for rows in zip(exact, rounded, strict=True)]
-    table = torch.tensor([*rounded, *rest], dtype=like.dtype, device=like.device)
+    table = torch.tensor(_TABLE, dtype=like.dtype).to(like.device)
     cosine, sine, cosine_rest, sine_rest = table[:, number.long() % _DIRECTIONS]
     return (cosine, cosine_rest), (sine, sine_rest)
 
