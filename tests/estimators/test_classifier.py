@@ -124,7 +124,7 @@ def test_a_stream_ends_where_the_whole_sequence_does(fitted: S4Classifier) -> No
 
 def test_an_export_predicts_the_same_without_pytorch(fitted: S4Classifier, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    folder = fitted.export(tmp_path / "model.onnx", chunk=40)
+    folder = fitted.export(tmp_path / "graphs", chunk=40)
     x, _ = waves(3, seed=2)
     session = onnxruntime.InferenceSession(folder / "chunk.onnx")
     start = {
@@ -136,6 +136,21 @@ def test_an_export_predicts_the_same_without_pytorch(fitted: S4Classifier, tmp_p
     (scores,) = session.run(["prediction"], {"samples": x[:, :, None].astype(np.float32), **start})
     expected = fitted._outputs(x, 1.0)[0]
     assert np.allclose(scores, expected, atol=1e-3)
+
+
+def test_a_single_graph_takes_whole_sequences(fitted: S4Classifier, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    x, y = waves(5, seed=2)
+    several = S4Classifier(**QUICK, ensemble=2).fit(*waves(24))
+    for classifier in (fitted, several):
+        file = classifier.export(tmp_path / "model.onnx")
+        session = onnxruntime.InferenceSession(file)
+        for length in (40, 23):
+            samples = x[:, :length, None].astype(np.float32)
+            (probabilities,) = session.run(["probabilities"], {"samples": samples})
+            assert np.allclose(probabilities, classifier.predict_proba(x[:, None, :length]), atol=1e-4)
+    with pytest.raises(ValueError, match="bidirectional"):
+        S4Classifier(**QUICK, bidirectional=True).fit(x, y).export(tmp_path / "other.onnx")
 
 
 def test_scikit_learn_builds_with_it() -> None:

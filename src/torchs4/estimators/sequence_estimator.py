@@ -103,14 +103,19 @@ class SequenceEstimator(BaseEstimator):
         return streams[0] if len(streams) == 1 else EnsembleStream(streams)
 
     def export(self, path: str | Path, **options: Any) -> Path:
-        """Write the model as ONNX graphs, which need no PyTorch; options are those of `export_onnx`.
+        """Write what was fit for machines without PyTorch.
 
-        The path becomes a folder; of an ensemble, one with a folder for each member, whose predictions (for
-        classes, their probabilities) are to be averaged.
+        A path that ends with .onnx becomes one graph for whole sequences: "samples" (examples, length,
+        channels) in, "probabilities" or "prediction" out. Any other becomes a folder of graphs for samples
+        that come one by one or in chunks, with the options of `export_onnx`; of an ensemble, one with a
+        folder for each member, whose predictions (for classes, their probabilities) are to be averaged.
         """
-        from torchs4.inference import export_onnx
+        from torchs4.inference.export import export_onnx
+        from torchs4.inference.onnx_file import export_onnx_file
 
         check_is_fitted(self, "members_")
+        if Path(path).suffix == ".onnx":
+            return export_onnx_file(self.members_, path, **options)
         if len(self.members_) == 1:
             return export_onnx(self.members_[0], path, **options)
         for number, member in enumerate(self.members_, 1):

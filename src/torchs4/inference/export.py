@@ -75,7 +75,7 @@ def onnx_files(
     require_streaming(model)
     require_whole("chunk", chunk, 1)
     require_rate(rate)
-    _require_exportable(model)
+    require_graph(model)
     stem = model.stem
     if stem is not None and chunk % (stride := stem.at_rate(rate).stride):
         raise ValueError(
@@ -95,7 +95,8 @@ def onnx_files(
     return files
 
 
-def _require_exportable(model: SequenceModel) -> None:
+def require_graph(model: SequenceModel) -> None:
+    """Refuse a model that has parts without an ONNX form."""
     if not are_untouched(*model.modules()):
         raise ValueError("The model has hooks, which a graph would leave out. Remove them before exporting.")
     for number, block in enumerate(model.stack.blocks):
@@ -108,7 +109,7 @@ def _require_exportable(model: SequenceModel) -> None:
         raise ValueError(f"The encoder is a {type(model.encoder).__name__}, which has no ONNX form here.")
 
 
-def _state_inputs(model: SequenceModel, rate: float) -> list[_StateInput]:
+def state_inputs(model: SequenceModel, rate: float) -> list[_StateInput]:
     """What goes from one call to the next, named and shaped as in PyTorch."""
     features = model.config.features
     parts = []
@@ -125,13 +126,21 @@ def _state_inputs(model: SequenceModel, rate: float) -> list[_StateInput]:
 
 
 def _written(model: SequenceModel, length: int | None, rate: float, mixing: Mixing) -> bytes:
+    """The graph of a chunk of that length, or of one step, as a file's content."""
+    graph = model_graph(model, length, rate, mixing)
+    return graph.written("step" if length is None else "chunk")
+
+
+def model_graph(
+    model: SequenceModel, length: int | None, rate: float, mixing: Mixing, prefix: str = ""
+) -> Graph:
     """The graph of a chunk of that length, or of one step."""
-    config, graph = model.config, Graph()
+    config, graph = model.config, Graph(prefix)
     positions = () if length is None else (length,)
     columns = () if config.vocabulary_size is not None else (config.input_features,)
     kind = _FLOAT if columns else _WHOLE
     x = graph.add_input("samples", kind, ("batch", *positions, *columns))
-    parts = _state_inputs(model, rate)
+    parts = state_inputs(model, rate)
     state = {
         part.name: graph.add_input(f"state.{part.name}", part.dtype, ("batch", *part.shape)) for part in parts
     }
@@ -159,7 +168,7 @@ def _written(model: SequenceModel, length: int | None, rate: float, mixing: Mixi
     graph.add_output("prediction", x, _FLOAT, ("batch", *positions, config.output_size))
     for part in parts:
         graph.add_output(f"next.{part.name}", state[part.name], part.dtype, ("batch", *part.shape))
-    return graph.written("step" if length is None else "chunk")
+    return graph
 
 
 def _add_encoder(graph: Graph, model: SequenceModel, x: str) -> str:
@@ -235,7 +244,7 @@ def _described(
         "mixing": mixing,
         "state": [
             {"name": f"state.{part.name}", "shape": ["batch", *part.shape], "dtype": part.dtype.name}
-            for part in _state_inputs(model, rate)
+            for part in state_inputs(model, rate)
         ],
         "example": {
             "samples": samples.tolist(),
