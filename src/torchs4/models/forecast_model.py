@@ -35,7 +35,10 @@ class ForecastModelConfig(SequenceModelConfig):
     level: what is taken away from each column of a window and given back to its forecast: its last value, its
         mean, or nothing. The network is told how much it was.
     rescale: divide by the window's own deviation, too, and multiply the forecast by it.
-    linear: beside the network, a linear map from the history to the horizon, one for all columns.
+    linear: beside the network, a linear map from the history to the horizon, one for all columns. With the
+        last value as level, training begins at its closed form.
+    flip: train on windows upside down as often as not, so that no drift is learned that came but once; not
+        where a calendar is read, which says which way is up.
     apart: every predicted column is read for itself, with the same weights, beside what is known of all.
     patch: so many positions are read, and predicted, as one: the network's sequences are so much shorter.
     history, horizon: positions to read, and to predict.
@@ -45,6 +48,7 @@ class ForecastModelConfig(SequenceModelConfig):
     level: Level = "last"
     rescale: bool = False
     linear: bool = True
+    flip: bool = False
     apart: bool = False
     patch: int = 1
     history: int = field(default=1, metadata=FROM_DATA)
@@ -63,6 +67,11 @@ class ForecastModelConfig(SequenceModelConfig):
                 f"continues is {self.continues}; expected columns of the {self.input_features} that an input "
                 f"has, counted from 0, each equally often."
             )
+
+    @property
+    def starts_linear(self) -> bool:
+        """Whether the linear map is found in closed form before training."""
+        return self.linear and self.level == "last" and not self.rescale
 
 
 class ForecastModel(PretrainedModel[ForecastModelConfig]):
@@ -136,6 +145,9 @@ class ForecastModel(PretrainedModel[ForecastModelConfig]):
         if self.linear is not None:
             drawn = self.linear(past.transpose(1, 2)).unflatten(2, (config.horizon, -1))
             y = y + drawn.transpose(1, 2)
+        if self._per_column > 1:
+            # Upside down, what was the lowest quantile is the highest.
+            y = torch.where(deviation[..., None] < 0, y.flip(-1), y)
         y = (y * deviation[..., None] + level[..., None]).flatten(2)[..., self._order()]
         if self.output_scaling is not None:
             y = self.output_scaling.to_data(y)
@@ -147,9 +159,12 @@ class ForecastModel(PretrainedModel[ForecastModelConfig]):
             level = past[:, -1:]
         elif self.config.level == "mean":
             level = past.mean(1, keepdim=True)
-        if not self.config.rescale:
-            return level, torch.ones_like(level)
-        return level, past.var(1, keepdim=True, correction=0).add(_LEAST_DEVIATION**2).sqrt()
+        deviation = torch.ones_like(level)
+        if self.config.rescale:
+            deviation = past.var(1, keepdim=True, correction=0).add(_LEAST_DEVIATION**2).sqrt()
+        if self.config.flip and self.training:
+            deviation = deviation * (2 * torch.randint(0, 2, (len(past), 1, 1), device=past.device) - 1)
+        return level, deviation
 
     def _read(
         self, past: Float[Tensor, "B T c"], level: Float[Tensor, "B 1 c"], others: Tensor, rate: float

@@ -24,6 +24,7 @@ from torchs4.training.parameter_groups import parameter_groups
 from torchs4.training.provenance import memory_mb
 from torchs4.training.room import require_room
 from torchs4.training.schedules import Schedule
+from torchs4.training.starting import start_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -146,6 +147,7 @@ class Trainer:
         if model is None:
             require_room(config.model)
             model = build_model(config.model, data.input, data.task.output)
+            start_from(model, data)
         optim = config.optim
         groups = parameter_groups(
             model, optim.lr, optim.weight_decay, optim.ssm_lr, optim.step_size_lr, optim.slow_output
