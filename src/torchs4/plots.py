@@ -154,6 +154,51 @@ def plot_forming_prediction(
     return figure
 
 
+def plot_forecast(
+    past_times: Any,
+    past: Any,
+    times: Any,
+    quantiles: Any,
+    levels: Sequence[float],
+    *,
+    title: str = "",
+    truth: Any = None,
+) -> Figure:
+    """The end of a series and its forecast, in the middle of intervals that fade as they widen.
+
+    past_times, past: times and numbers of the history, as arrays.
+    quantiles: (H, q) at q levels, for each of the H times ahead; the middle one is the forecast.
+    truth: what came.
+    """
+    figure = _figure(9.0, 3.6)
+    axes = figure.add_subplot()
+    axes.plot(past_times, past, color=_INK, linewidth=1.1, label="history")
+    middle = len(levels) // 2
+    for level in range(middle):
+        axes.fill_between(
+            times,
+            quantiles[:, level],
+            quantiles[:, -1 - level],
+            # Opaque, so that the legend shows the same shades.
+            color=_blended(_BLUE, 0.16 + 0.3 * level / middle),
+            linewidth=0,
+            label=f"{1 - 2 * levels[level]:.0%} interval",
+        )
+    axes.plot(times, quantiles[:, middle], color=_BLUE, linewidth=1.6, label="forecast")
+    if truth is not None:
+        axes.plot(times[: len(truth)], truth, color=_RED, linewidth=1.1, label="what came")
+    axes.axvline(past_times[-1], color=_QUIET, linewidth=0.8, linestyle=":")
+    axes.set_title(title, fontsize=10, color=_INK, loc="left")
+    axes.grid(color=_FAINT)
+    axes.margins(x=0.01)
+    _strip(axes)
+    axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=5)
+    low, high = axes.get_ylim()
+    # Room for the legend above everything.
+    axes.set_ylim(low, high + 0.14 * (high - low))
+    return figure
+
+
 def _draw_partly_read(axes: Axes, pixels: Float[Tensor, "rows columns"], seen: int) -> None:
     """The image with the pixels that are still to come greyed out."""
     rows, columns = pixels.shape
@@ -210,6 +255,12 @@ def _name_leaders(axes: Axes, chances: Float[Tensor, "L classes"], true_class: i
             fontweight="bold" if label == true_class else "normal",
             color=_RED if label == true_class else _BLUE,
         )
+
+
+def _blended(colour: str, share: float) -> tuple[float, ...]:
+    """So much of a colour on white."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    return tuple(1 - share * (1 - part) for part in parts)
 
 
 def _strip(axes: Axes) -> None:

@@ -71,6 +71,23 @@ def is_regular(times: NDArray[Any]) -> bool:
     return True
 
 
+def following(times: NDArray[Any], count: int) -> NDArray[Any]:
+    """The next stamps after regular ones."""
+    if len(times) < 2:
+        raise ValueError("One row does not tell how far apart rows are; give more of them.")
+    steps = np.diff(times)
+    if len(np.unique(steps)) == 1 or not _are_months(times):
+        return times[-1] + np.arange(1, count + 1) * np.sort(steps)[len(steps) // 2]
+    # Months and years differ in length.
+    months = times.astype("M8[M]")
+    ahead = months[-1] + np.arange(1, count + 1) * (months[1] - months[0])
+    into_month = times - months.astype(times.dtype)
+    if len(np.unique(into_month)) == 1:
+        return ahead.astype(times.dtype) + into_month[0]
+    clock = times[-1] - times[-1].astype("M8[D]")
+    return ((ahead + 1).astype("M8[D]") - 1).astype(times.dtype) + clock
+
+
 def _are_months(times: NDArray[Any]) -> bool:
     """Whether stamps are whole months apart, all on the same day or all on the last day of their month."""
     if times.dtype.kind != "M":

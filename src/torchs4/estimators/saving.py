@@ -54,8 +54,12 @@ def kind_of(folder: Path) -> str | None:
 
 
 def load_estimator(path: str | Path) -> Any:
-    """The estimator that `save` wrote: S4Classifier or S4Regressor, whichever it was."""
+    """The estimator that `save` wrote, whichever it was."""
     folder = Path(path)
+    if kind_of(folder) == "S4Forecaster":
+        from torchs4.estimators.forecaster import S4Forecaster
+
+        return S4Forecaster.load(folder)
     file = folder / DESCRIPTION_FILE
     if not file.is_file():
         raise ValueError(

@@ -1,0 +1,559 @@
+"""S4Forecaster: goes on with a series, and says how sure it is.
+
+Axes: n windows, T rows of history, H of a horizon, k targets, q levels, i intervals.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pandas
+import torch
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from torchs4.configuration import require_config, require_whole, with_options
+from torchs4.data.series import Columns, Part, Windows, WindowSplit, forecasting_data
+from torchs4.data.series_table import Series
+from torchs4.data.time_stamps import calendar_features, following
+from torchs4.estimators.backtest import Backtest, compare
+from torchs4.estimators.series_input import OneSeries, read_all
+from torchs4.models import ForecastModel, ForecastModelConfig
+from torchs4.tasks import Forecast, QuantileForecast
+from torchs4.training.config import BudgetOptions, OptimizerOptions
+from torchs4.training.display import BriefDisplay, Display
+from torchs4.training.loop import TrainingInterrupted
+from torchs4.training.session import train
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jaxtyping import Float
+    from matplotlib.figure import Figure
+    from numpy import ndarray
+    from numpy.typing import NDArray
+
+    from torchs4.data import SequenceData
+
+# Rows of history, if nobody says: so many horizons, but not fewer or more rows than that.
+_HORIZONS, _LEAST_HISTORY, _MOST_HISTORY = 3, 96, 720
+# Patches of a window: fewer rows in each where windows are short.
+_PATCHES, _LONGEST_PATCH = 40, 12
+_BATCH = 64
+# Windows that intervals are widened by, and that a backtest looks at.
+_MOST_WINDOWS = 400
+# Rows of a history to draw, in horizons.
+_DRAWN = 4
+
+
+class S4Forecaster(BaseEstimator):
+    """Forecasts of one or several columns of one or many series, with intervals.
+
+    >>> forecaster = S4Forecaster().fit(frame, target="load", horizon=24)
+    >>> forecaster.predict()
+
+    history: rows that a forecast sees; by default three horizons, between 96 and 720 rows, if there are
+        enough.
+    intervals: shares of values that are to lie inside, such as 0.8.
+    calendar: read hour of day, day of week and so on; "auto" tries both on validation rows.
+    model: options of the network, instead of usual ones.
+    ensemble: so many networks, averaged: better, and as many times slower.
+    steps: of training. learning_rate, batch_size: of its optimiser.
+    validation_fraction: of the rows, the last ones: they decide when training was at its best, and how wide
+        intervals have to be.
+    max_minutes: of training in all.
+    random_state: same seed, same forecasts.
+    output: folder to keep the training in; a fit that was killed goes on there.
+    verbose: 0 shows nothing, 1 one line, 2 everything.
+    """
+
+    members_: list[ForecastModel]
+
+    def __init__(
+        self,
+        *,
+        history: int | None = None,
+        intervals: Sequence[float] = (0.8, 0.95),
+        calendar: bool | str = "auto",
+        model: ForecastModelConfig | None = None,
+        ensemble: int = 1,
+        steps: int = 300,
+        learning_rate: float = 5e-4,
+        batch_size: int = _BATCH,
+        validation_fraction: float = 0.15,
+        max_minutes: float | None = None,
+        random_state: Any = None,
+        output: str | Path | None = None,
+        verbose: int = 1,
+    ) -> None:
+        self.history = history
+        self.intervals = intervals
+        self.calendar = calendar
+        self.model = model
+        self.ensemble = ensemble
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.validation_fraction = validation_fraction
+        self.max_minutes = max_minutes
+        self.random_state = random_state
+        self.output = output
+        self.verbose = verbose
+
+    def fit(
+        self,
+        data: Any,
+        y: None = None,
+        *,
+        target: str | int | Sequence[str | int] | None = None,
+        horizon: int = 24,
+        covariates: Sequence[str | int] = (),
+        known: Sequence[str | int] = (),
+        time: str | None = None,
+        series: str | None = None,
+    ) -> Self:
+        """Learn from the past of one or many series.
+
+        data: a pandas frame with dates as its index or in the column `time`, or an array (rows,) or (rows,
+            columns); several of them in a list or a dictionary, or told apart by the column `series`.
+        target: column or columns to forecast; by default all that are neither covariates nor known.
+        horizon: rows ahead.
+        covariates: columns that help and are known up to now. known: also for the rows ahead (holidays,
+            plans).
+        """
+        require_whole("horizon", horizon, 1)
+        levels = self._levels()
+        targets = () if target is None else (target,) if isinstance(target, str | int) else tuple(target)
+        others = (*map(str, covariates), *map(str, known))
+        columns, found = read_all(data, (*targets, *others) if targets else (), time, series)
+        names = tuple(map(str, targets)) or tuple(name for name in columns if name not in others)
+        for name in others:
+            if name not in columns:
+                raise ValueError(f"data has no column {name!r}; it has {', '.join(map(repr, columns))}.")
+        order = [columns.index(name) for name in (*names, *others)]
+        found = [one._replace(values=one.values[:, order]) for one in found]
+        _require_changing(found, names)
+        shortest = min(len(one.values) for one in found)
+        windows = self._windows(shortest, horizon)
+        self.targets_, self.horizon_, self.history_ = names, horizon, windows.history
+        self.covariates_, self.known_ = tuple(map(str, covariates)), tuple(map(str, known))
+        self.time_, self.series_, self.levels_ = time, series, levels
+        self.scales_ = {one.name: _scale(one.values[: len(one.values) - self._held(one)]) for one in found}
+        with ExitStack() as stack:
+            place = Path(self.output or stack.enter_context(TemporaryDirectory(prefix="torchs4-")))
+            self.calendar_, self.members_ = self._train(found, windows, place)
+        self._calibrate(found)
+        self.recent_ = {one.name: self._recent(one) for one in found}
+        return self
+
+    def predict(self, horizon: int | None = None, data: Any = None, future: Any = None) -> pandas.DataFrame:
+        """The next rows: a column for each target, and the bounds of each interval.
+
+        horizon: at most that of `fit`, which is the default.
+        data: newer rows to go on from, laid out as in `fit`; without it, from the end of what was fit.
+        future: the columns `known` for the rows ahead; of several series, a dictionary of them.
+        """
+        check_is_fitted(self, "members_")
+        horizon = self.horizon_ if horizon is None else horizon
+        require_whole("horizon", horizon, 1)
+        if horizon > self.horizon_:
+            raise ValueError(
+                f"horizon is {horizon}, but this forecaster was fit for {self.horizon_} rows ahead. Fit "
+                f"one with "
+                f"horizon={horizon}."
+            )
+        if data is None:
+            recent = [OneSeries(name, values, times) for name, (values, times) in self.recent_.items()]
+        else:
+            recent = self._read(data)
+        frames = {}
+        for one in recent:
+            if len(one.values) < self.history_:
+                raise ValueError(
+                    f"There are {len(one.values)} rows to go on from{_of(one)}; expected at least "
+                    f"{self.history_}, "
+                    f"the history that a forecast sees."
+                )
+            quantiles = self._quantiles(self._extended(one, future), np.array([len(one.values)]))[0]
+            frames[one.name] = self._frame(quantiles[:horizon], self._ahead(one)[:horizon])
+        if len(frames) == 1 and not self.series_:
+            return next(iter(frames.values()))
+        return pandas.concat(frames, names=[self.series_ or "series"])
+
+    def backtest(
+        self,
+        data: Any,
+        *,
+        target: str | int | Sequence[str | int] | None = None,
+        horizon: int = 24,
+        covariates: Sequence[str | int] = (),
+        known: Sequence[str | int] = (),
+        time: str | None = None,
+        series: str | None = None,
+        test_fraction: float = 0.2,
+    ) -> Backtest:
+        """How good forecasts would have been: fit a copy on the first rows, forecast the last, and compare.
+
+        Forecasts begin at up to 400 rows of the last part, and are told beside those of the last value. This
+        forecaster stays as it is.
+        """
+        if not 0 < test_fraction < 1:
+            raise ValueError(f"test_fraction is {test_fraction}; it must lie between 0 and 1, like 0.2.")
+        columns, found = read_all(data, (), time, series)
+        earlier = {
+            one.name: _as_frame(one, columns, len(one.values) - round(len(one.values) * test_fraction))
+            for one in found
+        }
+        options = {"target": target, "horizon": horizon, "covariates": covariates, "known": known}
+        copy = clone(self).set_params(output=None)
+        copy.fit(earlier if len(earlier) > 1 else next(iter(earlier.values())), **options)
+        if len(earlier) == 1:
+            found = [found[0]._replace(name="")]
+        order = [columns.index(name) for name in (*copy.targets_, *copy.covariates_, *copy.known_)]
+        scored = []
+        for one in found:
+            one = one._replace(values=one.values[:, order])
+            first = len(one.values) - round(len(one.values) * test_fraction)
+            starts = _spread(first, len(one.values) - horizon, _MOST_WINDOWS // len(found))
+            if not len(starts):
+                raise ValueError(
+                    f"The last {test_fraction:.0%} of the rows{_of(one)} are {len(one.values) - first}, "
+                    f"fewer than a "
+                    f"horizon of {horizon}. Choose a larger test_fraction."
+                )
+            scored.append((one, starts, copy._quantiles(one, starts)))
+        return compare(scored, copy.targets_, copy.levels_, horizon)
+
+    def plot(
+        self,
+        truth: Any = None,
+        *,
+        rows: int | None = None,
+        target: str | None = None,
+        name: str | None = None,
+    ) -> Figure:
+        """A picture of the end of a series, its forecast and the intervals; the caller saves it.
+
+        truth: what came, if it is known by now, to be drawn beside the forecast. rows: of history to draw.
+        target, name: which target of which series, if there are several.
+        """
+        from torchs4.plots import plot_forecast
+
+        check_is_fitted(self, "members_")
+        target = target or self.targets_[0]
+        name = next(iter(self.recent_)) if name is None else name
+        if target not in self.targets_ or name not in self.recent_:
+            raise ValueError(
+                f"There is no target {target!r} of a series {name!r}; there are the targets "
+                f"{', '.join(self.targets_)} and the series {', '.join(map(repr, self.recent_))}."
+            )
+        if self.known_:
+            raise ValueError(
+                "What is known ahead has to be given: plot what predict(future=…) gives instead."
+            )
+        values, times = self.recent_[name]
+        one = OneSeries(name, values, times)
+        rows = min(len(values), rows or _DRAWN * self.horizon_)
+        quantiles = self._quantiles(self._extended(one, None), np.array([len(values)]))[0]
+        came = None
+        if truth is not None:
+            came = read_all(truth, (target,), self.time_)[1][0].values[: self.horizon_, 0]
+        place = self.targets_.index(target)
+        return plot_forecast(
+            times[-rows:],
+            values[-rows:, place],
+            self._ahead(one),
+            quantiles[:, place],
+            self.levels_,
+            title=f"{target}{_of(one)}: the next {self.horizon_} rows",
+            truth=came,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write a folder that `load` reads: what was fit, and the weights. Nothing is pickled."""
+        from torchs4.estimators.forecaster_files import save_forecaster
+
+        check_is_fitted(self, "members_")
+        save_forecaster(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The forecaster that `save` wrote there."""
+        from torchs4.estimators.forecaster_files import load_forecaster
+
+        return load_forecaster(cls, Path(path))
+
+    def _levels(self) -> tuple[float, ...]:
+        """The quantiles that bound the intervals, around the middle."""
+        for share in self.intervals:
+            if not 0 < share < 1:
+                raise ValueError(f"intervals holds {share}; shares lie between 0 and 1, like 0.8.")
+        below = sorted({round((1 - share) / 2, 6) for share in self.intervals})
+        return (*below, 0.5, *(round(1 - level, 6) for level in reversed(below)))
+
+    def _held(self, one: OneSeries) -> int:
+        return max(1, round(len(one.values) * self.validation_fraction))
+
+    def _windows(self, rows: int, horizon: int) -> Windows:
+        """How long a history may be; a series that is too short for any is refused."""
+        held = max(1, round(rows * self.validation_fraction))
+        left = rows - held - horizon
+        if self.history is not None:
+            require_whole("history", self.history, 1)
+            history = self.history
+        else:
+            history = min(max(_HORIZONS * horizon, _LEAST_HISTORY), _MOST_HISTORY, 2 * left // 3)
+        if held < horizon or history < 1 or left < history:
+            needed = max(horizon / self.validation_fraction, (horizon + (self.history or 2) + 2) * 1.2)
+            raise ValueError(
+                f"The series has {rows:,} rows, too few for a horizon of {horizon}"
+                f"{'' if self.history is None else f' and a history of {self.history}'}: {held} of them "
+                f"validate, "
+                f"and the others have to hold whole windows. Expected about {int(needed) + 1:,} rows at "
+                f"least: "
+                f"choose a smaller horizon, or give more rows."
+            )
+        return Windows(history, horizon)
+
+    def _read(self, data: Any) -> list[OneSeries]:
+        columns = (*self.targets_, *self.covariates_, *self.known_)
+        return read_all(data, columns, self.time_, self.series_)[1]
+
+    def _train(
+        self, found: list[OneSeries], windows: Windows, place: Path
+    ) -> tuple[tuple[str, ...], list[ForecastModel]]:
+        """Every member, after the choice whether a calendar helps."""
+        require_whole("ensemble", self.ensemble, 1)
+        if not isinstance(self.calendar, bool) and self.calendar != "auto":
+            raise ValueError(f'calendar is {self.calendar!r}; expected True, False or "auto".')
+        dated = all(one.times is not None and one.times.dtype.kind == "M" for one in found)
+        if self.calendar is True and not dated:
+            raise ValueError(
+                "calendar needs dates: give them as the frame's index, or name their column by time."
+            )
+        choices = [self.calendar] if isinstance(self.calendar, bool) else [False, True] if dated else [False]
+        seeds = check_random_state(0 if self.random_state is None else self.random_state).randint(
+            2**31 - 1, size=self.ensemble
+        )
+        tried = {}
+        for calendar in choices:
+            data = self._data(found, windows, calendar)
+            tried[calendar] = (
+                data,
+                *self._train_one(data, place / f"training-1{'-calendar' * calendar}", seeds[0]),
+            )
+        chosen = min(choices, key=lambda calendar: tried[calendar][2])
+        data, first, _ = tried[chosen]
+        members = [first]
+        for number, seed in enumerate(seeds[1:], 2):
+            members.append(self._train_one(data, place / f"training-{number}", seed)[0])
+        names = data.input.names[len(self.targets_ + self.covariates_ + self.known_) :]
+        return tuple(dict.fromkeys(name.partition(",")[0] for name in names)), members
+
+    def _data(self, found: list[OneSeries], windows: Windows, calendar: bool) -> SequenceData:
+        """All series one after the other, each in units of its own deviation."""
+        parts: list[list[Part]] = [[], []]
+        first = 0
+        for one in found:
+            end = first + len(one.values)
+            cut = end - self._held(one)
+            parts[0].append(Part(first, cut, first))
+            parts[1].append(Part(cut, end, first))
+            first = end
+        times = [one.times for one in found if one.times is not None] if calendar else []
+        series = Series(
+            np.concatenate([self._scaled(one) for one in found]),
+            (*self.targets_, *self.covariates_, *self.known_),
+            np.concatenate(times) if times else None,
+        )
+        columns = Columns(self.targets_ + self.covariates_, self.targets_, self.known_, calendar)
+        data = forecasting_data(series, parts, windows, columns, normalize=False)
+        assert isinstance(data.task, Forecast)
+        task = QuantileForecast(
+            data.task.columns, horizon=windows.horizon, continues=data.task.continues, levels=self.levels_
+        )
+        return replace(data, task=task)
+
+    def _train_one(self, data: SequenceData, folder: Path, seed: int) -> tuple[ForecastModel, float]:
+        if self.model is not None:
+            require_config("model", self.model, ForecastModelConfig)
+        model = self.model or with_options(
+            ForecastModelConfig(
+                patch=max(1, min(_LONGEST_PATCH, data.input.length // _PATCHES)),
+                apart=len(self.targets_) > 1,
+                flip=not self.known_ and not any("sine" in name for name in data.input.names),
+            ),
+            layers=2,
+            features=32,
+            state_size=32,
+            dropout=0.2,
+            tied_dropout=True,
+        )
+        budget = BudgetOptions(
+            epochs=self.steps,
+            max_steps=self.steps,
+            evaluate_every=max(1, self.steps // 8),
+            validation_examples=_MOST_WINDOWS,
+            max_minutes=(self.max_minutes or 0.0) / self.ensemble,
+        )
+        rate, batch = self.learning_rate, min(self.batch_size, len(data.train))
+        optim = OptimizerOptions(
+            lr=rate, ssm_lr=rate, batch_size=batch, warmup_steps=50, average=0.98, clip=1.0
+        )
+        display = Display() if self.verbose > 1 else BriefDisplay(quiet=not self.verbose)
+        try:
+            # A program's own random numbers are none of ours.
+            with torch.random.fork_rng(devices=[]):
+                run = train(
+                    model,
+                    data,
+                    output=folder,
+                    resume=self.output is not None,
+                    optim=optim,
+                    budget=budget,
+                    seed=int(seed),
+                    display=display,
+                    pictures=self.output is not None,
+                )
+        except TrainingInterrupted as interrupted:
+            kept = (
+                f" Fit again with the same data to go on: {folder} holds what is done." if self.output else ""
+            )
+            raise KeyboardInterrupt(f"Stopped.{kept}") from interrupted
+        assert isinstance(run.model, ForecastModel)
+        return run.model, float(run.summary["best_validation_pinball"])
+
+    def _scaled(self, one: OneSeries) -> Float[ndarray, "rows columns"]:
+        shift, scale = self.scales_.get(one.name) or _scale(one.values)
+        return ((one.values - shift) / scale).astype(np.float32)
+
+    def _quantiles(self, one: OneSeries, starts: NDArray[np.int64]) -> Float[ndarray, "n H k q"]:
+        """Forecasts whose horizons begin at these rows, in the series' units, with intervals widened."""
+        values = self._scaled(one)
+        if self.calendar_:
+            assert one.times is not None
+            values = np.concatenate([values, calendar_features(one.times, self.calendar_)], axis=1)
+        blank = [0.0] * len(self.targets_ + self.covariates_)
+        windows = Windows(self.history_, self.horizon_)
+        split = WindowSplit(values, values[:, : len(self.targets_)], starts, windows, blank)
+        outputs = []
+        with torch.inference_mode():
+            for rows in np.array_split(np.arange(len(starts)), -(-len(starts) // _BATCH)):
+                x = split.batch(rows).x
+                told = torch.stack([member(x)[:, -self.horizon_ :] for member in self.members_]).mean(0)
+                outputs.append(told.unflatten(2, (len(self.targets_), -1)).double().numpy())
+        quantiles = np.sort(np.concatenate(outputs), axis=-1) + getattr(self, "widening_", 0.0)
+        shift, scale = self.scales_.get(one.name) or _scale(one.values)
+        return (
+            np.sort(quantiles, axis=-1) * scale[: len(self.targets_), None]
+            + shift[: len(self.targets_), None]
+        )
+
+    def _calibrate(self, found: list[OneSeries]) -> None:
+        """Move every bound until validation values lie inside as often as they should, row by row ahead."""
+        self.__dict__.pop("widening_", None)
+        missed = []
+        for one in found:
+            first = max(len(one.values) - self._held(one), self.history_)
+            starts = _spread(first, len(one.values) - self.horizon_, _MOST_WINDOWS // len(found) + 1)
+            ahead = starts[:, None] + np.arange(self.horizon_)
+            scale = self.scales_[one.name][1][: len(self.targets_), None]
+            truth = one.values[ahead][..., : len(self.targets_), None]
+            missed.append((truth - self._quantiles(one, starts)) / scale)
+        errors = np.concatenate(missed)
+        widening = np.zeros(errors.shape[1:])
+        for place in range(len(self.levels_) // 2):
+            share = 1 - 2 * self.levels_[place]
+            # How far outside the interval each value lies; inside, it is negative.
+            outside = np.maximum(-errors[..., place], errors[..., -1 - place])
+            count = len(outside)
+            needed = np.quantile(outside, min(1.0, np.ceil((count + 1) * share) / count), axis=0)
+            needed = _smooth(needed)
+            widening[..., place], widening[..., -1 - place] = -needed, needed
+        self.widening_ = widening
+
+    def _recent(self, one: OneSeries) -> tuple[Any, Any]:
+        """The last rows; where there are no times, their numbers stand for them."""
+        rows = max(self.history_, _DRAWN * self.horizon_)
+        times = np.arange(len(one.values)) if one.times is None else one.times
+        return one.values[-rows:], times[-rows:]
+
+    def _ahead(self, one: OneSeries) -> NDArray[Any]:
+        if one.times is None:
+            return np.arange(len(one.values), len(one.values) + self.horizon_)
+        return following(one.times, self.horizon_)
+
+    def _extended(self, one: OneSeries, future: Any) -> OneSeries:
+        """With rows for the horizon: what is known there, and zeros that nobody looks at."""
+        ahead = np.zeros((self.horizon_, one.values.shape[1]))
+        if self.known_:
+            given = future.get(one.name) if isinstance(future, dict) else future
+            if given is None:
+                raise ValueError(
+                    f"{', '.join(self.known_)} are known ahead: pass future=…, a frame with these columns "
+                    f"and "
+                    f"{self.horizon_} rows{_of(one)}."
+                )
+            known = read_all(given, self.known_, self.time_)[1][0].values
+            if len(known) < self.horizon_:
+                raise ValueError(f"future has {len(known)} rows{_of(one)}; expected {self.horizon_}.")
+            ahead[:, -len(self.known_) :] = known[: self.horizon_]
+        times = None if one.times is None else np.concatenate([one.times, self._ahead(one)])
+        return OneSeries(one.name, np.concatenate([one.values, ahead]), times)
+
+    def _frame(self, quantiles: Float[ndarray, "H k q"], index: NDArray[Any]) -> pandas.DataFrame:
+        middle = len(self.levels_) // 2
+        columns = {}
+        for place, target in enumerate(self.targets_):
+            columns[target] = quantiles[:, place, middle]
+            for level in range(middle):
+                share = f"{1 - 2 * self.levels_[level]:g}"
+                columns[f"{target} lower {share}"] = quantiles[:, place, level]
+                columns[f"{target} upper {share}"] = quantiles[:, place, -1 - level]
+        return pandas.DataFrame(columns, index=pandas.Index(index, name=self.time_ or "time"))
+
+
+def _of(one: OneSeries) -> str:
+    return f" of {one.name}" if one.name else ""
+
+
+def _scale(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and deviation of every column; one that never changes is only shifted."""
+    deviation = values.std(axis=0)
+    return values.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
+
+
+def _require_changing(found: list[OneSeries], targets: Sequence[str]) -> None:
+    for one in found:
+        for place, name in enumerate(targets):
+            if not np.ptp(one.values[:, place]):
+                raise ValueError(
+                    f"The column {name!r}{_of(one)} is always {one.values[0, place]:g}: there is nothing to "
+                    f"forecast. Leave it out."
+                )
+
+
+def _as_frame(one: OneSeries, columns: Sequence[str], rows: int) -> pandas.DataFrame:
+    index = None if one.times is None else one.times[:rows]
+    if index is not None and index.dtype.kind == "M":
+        index = pandas.DatetimeIndex(index)
+    return pandas.DataFrame(one.values[:rows], columns=list(columns), index=index)
+
+
+def _spread(first: int, last: int, most: int) -> NDArray[np.int64]:
+    """Up to so many whole numbers from the first to the last, evenly spread."""
+    count = last - first + 1
+    return np.unique(np.linspace(first, last, max(0, min(count, most))).astype(np.int64))
+
+
+def _smooth(values: Float[ndarray, "H k"]) -> Float[ndarray, "H k"]:
+    """Averages over an eighth of the horizon: neighbours differ by chance alone."""
+    reach = len(values) // 16
+    padded = np.pad(values, ((reach, reach), (0, 0)), mode="edge")
+    return np.stack([padded[place : place + 2 * reach + 1].mean(axis=0) for place in range(len(values))])
