@@ -27,7 +27,7 @@ USAGE = """\
   s4 compare RUN RUN …           a table and a picture of several runs
   s4 stream RUN FILE             predictions as samples come, from a file or a pipe
   s4 generate RUN --prompt TEXT  text that a model of characters writes
-  s4 table lra|images|speech     our results beside every row of the paper's tables
+  s4 table NAME                  our results beside the paper's: lra, images, speech, forecast
   s4 reproduce [NAME …]          train one experiment after the other, and go on where it stopped
   s4 export RUN --to onnx|web    a model as ONNX graphs, which need no PyTorch, or with a page for browsers
   s4 serve FOLDER                such a page, on this machine only

@@ -12,6 +12,7 @@ from rich.table import Table
 from torchs4 import recipes, tables
 from torchs4.cli.consoles import console
 from torchs4.recipes.runs import summaries_in
+from torchs4.tables import forecast
 from torchs4.tables.markdown import NOT_RUN
 from torchs4.tables.measurements import MARK, Measurement, Summaries, cells
 
@@ -24,7 +25,7 @@ class TableArguments:
     """The rows of the paper's tables, and what was measured here.
 
     Attributes:
-        name: "lra" (Tables 4 and 10), "images" (6 and 12) or "speech" (5).
+        name: "lra" (Tables 4 and 10), "images" (6 and 12), "speech" (5) or "forecast" (9).
         folder: also take runs that `s4 reproduce` left in this folder, before those that come with torchs4.
         markdown: write it as Markdown, for documents.
     """
@@ -37,8 +38,15 @@ class TableArguments:
 def show_table(arguments: list[str]) -> int:
     """Print one of them."""
     if not arguments:
-        raise ValueError(f"Name a table: s4 table {'|'.join(tables.TABLES)}")
+        raise ValueError(f"Name a table: s4 table {'|'.join((*tables.TABLES, forecast.NAME))}")
     chosen = tyro.cli(TableArguments, prog="s4 table", args=arguments)
+    if chosen.name == forecast.NAME:
+        found = forecast.forecast_rows(None if chosen.folder is None else summaries_in(chosen.folder))
+        if chosen.markdown:
+            print(forecast.forecast_markdown(found), end="")
+        else:
+            print_forecasts(found, console)
+        return 0
     table = tables.find(chosen.name)
     look_up = recipes.summaries if chosen.folder is None else summaries_in(chosen.folder)
     if chosen.markdown:
@@ -76,6 +84,21 @@ def print_table(table: tables.PublishedTable, look_up: Summaries, console: Conso
         for one in found_here:
             console.print(_told(one), markup=False)
     console.print()
+
+
+def print_forecasts(found: Sequence[forecast.ForecastRow], console: Console) -> None:
+    """The settings of which something is known, in as many pieces as a narrow terminal needs."""
+    header, lines = forecast.table_of(list(found))
+    console.print(f"[bold]{forecast.TITLE}[/bold]")
+    for piece in _pieces([header, *lines], console.width):
+        shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+        for index in piece:
+            shown.add_column(header[index], justify="right" if index else "left", no_wrap=True)
+        for line in lines:
+            shown.add_row(*(line[index] for index in piece))
+        console.print(shown)
+        console.print()
+    console.print(forecast.note_of(list(found)), markup=False)
 
 
 def _pieces(rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
