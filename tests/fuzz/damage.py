@@ -82,8 +82,8 @@ def _change_json(random: Random, path: Path) -> str:
     if not lines:
         return "left as it is"
     which = random.randrange(len(lines))
-    content = json.loads(lines[which])
-    place: Any = {"": content}
+    root = {"": json.loads(lines[which])}
+    place: Any = root
     key: Any = ""
     # Deeper and deeper, until chance says stop.
     while isinstance(place[key], dict | list) and place[key] and random.random() < 0.85:
@@ -91,10 +91,10 @@ def _change_json(random: Random, path: Path) -> str:
         key = random.choice(list(place)) if isinstance(place, dict) else random.randrange(len(place))
     value = _other_value(random, place[key])
     match random.choice(["replaced", "replaced", "replaced", "removed", "renamed", "deep"]):
-        case "removed" if key != "":
+        case "removed" if place is not root:
             del place[key]
             how = f"without {key!r}"
-        case "renamed" if isinstance(place, dict) and key != "":
+        case "renamed" if isinstance(place, dict) and place is not root:
             place[f"{key}s"] = place.pop(key)
             how = f"{key!r} renamed"
         case "deep":
@@ -106,7 +106,7 @@ def _change_json(random: Random, path: Path) -> str:
         case _:
             how = f"{key!r}: {str(place[key])[:40]} → {str(value)[:40]}"
             place[key] = value
-    text = json.dumps(place[""] if "" in place and len(place) == 1 and place is not content else content)
+    text = json.dumps(root[""])
     if how.endswith("nested deeply") and random.random() < 0.5:
         # Deeper than Python's own reader follows.
         text = text.replace("[[[", "[" * 100_000, 1)

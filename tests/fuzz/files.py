@@ -18,6 +18,7 @@ from calls import run_command
 from damage import damage
 from template import template
 
+from torchs4.estimators import load_estimator
 from torchs4.inference import Stream
 from torchs4.models import SequenceModel, load_model
 from torchs4.training.loop import TrainingDivergedError
@@ -34,6 +35,7 @@ IN_WORDS = (ValueError, OSError, TrainingDivergedError, ImportError)
 USES = {
     "run": ("load", "read", "compare", "evaluate", "resume", "export"),
     "model": ("load",),
+    "estimator": ("estimate",),
     "stream.safetensors": ("stream",),
 }
 
@@ -88,6 +90,7 @@ def _use(use: str, folder: Path, outcome: Outcome) -> None:
         return
     functions: dict[str, list[Callable[[], object]]] = {
         "load": [partial(_predict, folder / place) for place in ("run/best", "run/last", "model")],
+        "estimate": [partial(_estimate, folder / "estimator")],
         "stream": [partial(_continue_stream, folder / "stream.safetensors")],
         "read": [partial(_read, folder / "run")],
     }
@@ -109,6 +112,10 @@ def _predict(folder: Path) -> None:
     model = load_model(folder)
     with torch.no_grad():
         model(torch.zeros(1, 20, 1))
+
+
+def _estimate(folder: Path) -> None:
+    load_estimator(folder).predict(np.zeros((2, 20)))
 
 
 def _continue_stream(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What people have on disk, made once: a run, a model by itself, a stream's state, data."""
+"""What people have on disk, made once: a run, a model, an estimator, the state of a stream, data."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 from calls import run_command
 
+from torchs4.estimators import S4Classifier
 from torchs4.inference import Stream
 from torchs4.models import SequenceModel, load_model
 
 
 @cache
 def template() -> Path:
-    """A run as it lies on disk, a model by itself, a stream's state, and data to train on."""
+    """A folder with all of them."""
     folder = Path(tempfile.mkdtemp(prefix="torchs4-fuzz-"))
     signals = np.random.default_rng(0).normal(size=(24, 20)).astype(np.float32)
     labels = np.arange(24) % 2
@@ -33,4 +34,6 @@ def template() -> Path:
     stream = Stream(model)
     stream.push(signals[0][:, None])
     stream.save(folder / "stream.safetensors")
+    estimator = S4Classifier(features=4, num_layers=1, state_size=4, epochs=1, verbose=0, random_state=0)
+    estimator.fit(signals, labels).save(folder / "estimator")
     return folder
