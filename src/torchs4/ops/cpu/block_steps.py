@@ -9,7 +9,7 @@ Axes: B batch, H features, N state size, R rank, M output channels.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -45,6 +45,24 @@ _ROWS = 4
 _FEW = 4
 
 
+class _Blocks(NamedTuple):
+    """Where norms and weights of every block lie, a row for each; one norm more may follow the last block."""
+
+    norms: NDArray[np.int64]
+    epsilons: NDArray[np.float64]
+    weights: NDArray[np.int64]
+
+
+class _Sizes(NamedTuple):
+    """Batch, features, state size, rank, output channels."""
+
+    B: int
+    H: int
+    N: int
+    R: int
+    M: int
+
+
 class PreparedBlocks:
     """The twin of reference.PreparedBlocks. Reads the weights where they lie: their changes are seen."""
 
@@ -53,7 +71,6 @@ class PreparedBlocks:
         self._number = number_type("mixing_weight", first.mixing_weight)
         self._dtype = dtype = first.mixing_weight.dtype
         norms = [block.norm for block in blocks] + ([] if final_norm is None else [final_norm])
-        self._epsilons = np.array([norm.epsilon for norm in norms], dtype=np.float64)
         (M, H, N), R = first.C.shape, first.system[1].shape[0]
         self._sizes = H, N, R, M
         norm_parts = [
@@ -82,27 +99,31 @@ class PreparedBlocks:
         ]
         # Held as long as their addresses.
         self._tensors = norm_parts, block_parts
-        self._norms = _addresses(norm_parts).reshape(len(norms), -1)
-        self._weights = _addresses(block_parts).reshape(len(blocks), -1)
+        self._blocks = _Blocks(
+            _addresses(norm_parts).reshape(len(norms), -1),
+            np.array([norm.epsilon for norm in norms], dtype=np.float64),
+            _addresses(block_parts).reshape(len(blocks), -1),
+        )
 
     def step(self, x: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """What comes out after the last block, and every block's next state."""
-        H, N, R, M = self._sizes
+        H, N, _, _ = self._sizes
         B, dtype = x.shape[0], self._dtype
         for name, tensor in (("x", x), *(("state", state) for state in states)):
             require_same_type(name, tensor, dtype)
         x = as_addressable("x", x, (B, H), dtype)
         shape = (B, H, N)
         states = [as_addressable("state", state, shape, dtype) for state in states]
-        if len(states) != len(self._weights):
-            raise ValueError(f"There are {len(states)} states for {len(self._weights)} blocks.")
+        count = len(self._blocks.weights)
+        if len(states) != count:
+            raise ValueError(f"There are {len(states)} states for {count} blocks.")
         out = torch.empty((B, H), dtype=dtype)
         new_states = [torch.empty(shape, dtype=dtype) for _ in states]
         places = _addresses([*states, *new_states])
         # Waking a second thread would take as long as it could save on few sequences.
         tasks = min(torch.get_num_threads(), B // _FEW)
-        norms = self._norms, self._epsilons
-        given = (*norms, self._weights, places, x.data_ptr(), out.data_ptr(), self._number, B, H, N, R, M)
+        sizes = _Sizes(B, *self._sizes)
+        given = self._blocks, places, x.data_ptr(), out.data_ptr(), self._number, sizes
         if tasks > 1:
             _step_together(tasks, *given, tasks)
         else:
@@ -209,8 +230,10 @@ def _mix(active, weight, mixed):
 
 
 @compiled_entry()
-def _step_some(norms, epsilons, weights, places, x, out, number, B, H, N, R, M, first, last):
+def _step_some(blocks, places, x, out, number, sizes, first, last):
     """The sequences from first to last through all blocks and a norm after them, if there is one more."""
+    norms, epsilons, weights = blocks
+    B, H, N, R, M = sizes
     few = last - first
     x, out = carray(as_pointer(x), (B, H), number), carray(as_pointer(out), (B, H), number)
     u, y = empty((few, H), number), empty((few, M, H), number)
@@ -250,6 +273,6 @@ def _step_some(norms, epsilons, weights, places, x, out, number, B, H, N, R, M, 
 
 
 @shared
-def _step_together(task, norms, epsilons, weights, places, x, out, number, B, H, N, R, M, tasks):
-    first, last = task * B // tasks, (task + 1) * B // tasks
-    _step_some(norms, epsilons, weights, places, x, out, number, B, H, N, R, M, first, last)
+def _step_together(task, blocks, places, x, out, number, sizes, tasks):
+    first, last = task * sizes.B // tasks, (task + 1) * sizes.B // tasks
+    _step_some(blocks, places, x, out, number, sizes, first, last)
