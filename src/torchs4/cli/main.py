@@ -33,6 +33,7 @@ USAGE = """\
   s4 serve FOLDER                such a page, on this machine only
   s4 data list                   the datasets: which are here, how large, what licence
   s4 data get NAME               download one
+  s4 doctor                      devices, versions, and a test of every operator on each device
   s4 --version                   which version this is
 
 Every command takes --import MODULE, for a module of yours that registers layers.
@@ -57,6 +58,7 @@ COMMANDS = {
     "compare": ("torchs4.cli.results", "compare"),
     "table": ("torchs4.cli.table", "show_table"),
     "reproduce": ("torchs4.cli.reproduce", "reproduce"),
+    "doctor": ("torchs4.cli.doctor", "doctor"),
     "data list": ("torchs4.cli.datasets", "list_data"),
     "data get": ("torchs4.cli.datasets", "get_data"),
 }

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Literal
 
 import tyro
-from accelerate import Accelerator
 from rich.markup import escape
 from rich.table import Table
 
@@ -16,6 +15,7 @@ from torchs4.cli.models import named_run
 from torchs4.data import data_folder
 from torchs4.memory import keep_memory
 from torchs4.tasks import Metric
+from torchs4.training.devices import default_device, open_accelerator
 from torchs4.training.display import Display
 from torchs4.training.evaluation import evaluate
 from torchs4.training.finish import load_best
@@ -31,12 +31,14 @@ class EvaluateArguments:
         split: which examples.
         rate: leave out samples: 2 keeps every second one and doubles the model's step size.
         data_dir: where datasets lie; by default where the run found them.
+        device: where to compute, such as cpu or cuda:1; by default on this machine's accelerator, if any.
     """
 
     run: tyro.conf.Positional[Path]
     split: Literal["validation", "test"] = "test"
     rate: int = 1
     data_dir: Path | None = None
+    device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,11 @@ def evaluate_run(arguments: list[str]) -> int:
     stated = None if chosen.run.is_dir() else folder.summary()
     config = folder.config()
     keep_memory()
-    accelerator = Accelerator(mixed_precision="bf16" if config.precision == "bfloat16" else "no")
+    precision = config.precision
+    if precision == "float16" and (chosen.device or default_device().type) == "cpu":
+        console.print("Trained with float16, measured with float32: a CPU has no fast float16.")
+        precision = "float32"
+    accelerator = open_accelerator(precision, chosen.device)
     with Display(console, quiet=not accelerator.is_main_process) as display:
         place = data_folder(chosen.data_dir or folder.data_dir())
         data = config.data.load(place, display.preparing())

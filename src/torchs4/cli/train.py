@@ -40,7 +40,9 @@ class TrainArguments(Generic[Data, Model, Presets]):
         data: the dataset.
         model: the network.
         seed: of the starting weights, of the order of the examples and of everything random about them.
-        precision: "float32", or "bfloat16" for the mixing layers; state spaces always run in full precision.
+        precision: "float32"; "bfloat16" for the mixing layers, or "float16" on devices without it; state
+            spaces always run in full precision.
+        device: where to train, such as cpu or cuda:1; by default on this machine's accelerator, if any.
         output: folder for everything that the run leaves behind; by default a new one below runs/.
         data_dir: where datasets lie; by default $TORCHS4_DATA, else the user's cache folder.
         checkpoint_seconds: how often to save between epochs.
@@ -53,6 +55,7 @@ class TrainArguments(Generic[Data, Model, Presets]):
     preset: Presets
     seed: int = 0
     precision: Precision = "float32"
+    device: str | None = None
     output: Path | None = None
     data_dir: Path | None = None
     checkpoint_seconds: float = 120.0
@@ -84,12 +87,14 @@ class ResumeArguments:
         budget: to train longer than the run was begun for, even if it is complete.
         data_dir: where datasets lie; by default where the run found them.
         checkpoint_seconds: how often to save between epochs.
+        device: where to train; by default on this machine's accelerator, if it has one.
     """
 
     resume: Path
     budget: LongerBudget = LongerBudget()
     data_dir: Path | None = None
     checkpoint_seconds: float = 120.0
+    device: str | None = None
 
 
 def train(arguments: list[str]) -> int:
@@ -136,7 +141,14 @@ def _resume(arguments: list[str]) -> int:
         )
         return 0
     data_dir = resumed.data_dir or folder.data_dir()
-    return _run(folder, config, data_dir=data_dir, checkpoint_seconds=resumed.checkpoint_seconds, resume=True)
+    return _run(
+        folder,
+        config,
+        data_dir=data_dir,
+        checkpoint_seconds=resumed.checkpoint_seconds,
+        resume=True,
+        device=resumed.device,
+    )
 
 
 def _preset(arguments: list[str], recipe: Recipe) -> Preset:
@@ -212,7 +224,12 @@ def _train(
     chosen_folder = folder if layer is None else f"{folder}-{layer}"
     place = RunFolder(chosen.output or free_folder(Path("runs"), chosen_folder))
     return _run(
-        place, config, name=name, data_dir=chosen.data_dir, checkpoint_seconds=chosen.checkpoint_seconds
+        place,
+        config,
+        name=name,
+        data_dir=chosen.data_dir,
+        checkpoint_seconds=chosen.checkpoint_seconds,
+        device=chosen.device,
     )
 
 

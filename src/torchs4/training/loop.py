@@ -19,6 +19,7 @@ from torchs4.models import build_model
 from torchs4.training.averaging import WeightAverage
 from torchs4.training.batches import BatchStream, Share, share_of, training_rows
 from torchs4.training.checkpoints import has_any, load_newest, load_state, replace_folder, save_state
+from torchs4.training.devices import device_random_state, set_device_random_state
 from torchs4.training.evaluation import evaluate, move
 from torchs4.training.parameter_groups import parameter_groups
 from torchs4.training.provenance import memory_mb
@@ -473,17 +474,6 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def device_random_state(device: torch.device) -> torch.Tensor | None:
-    """Of the accelerator that draws a run's dropout; the CPU's is kept for itself."""
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-
-
-def set_device_random_state(device: torch.device, state: torch.Tensor | None) -> None:
-    """Continue the accelerator's sequence of random numbers; one of another kind begins its own."""
-    if state is not None and device.type == "cuda":
-        torch.cuda.set_rng_state(state, device)
 
 
 class _Speed:

@@ -7,14 +7,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accelerate import Accelerator
-
 from torchs4.configuration import differences, require_config
 from torchs4.data import GivenData, SequenceData, data_folder, fingerprint
 from torchs4.layers import S4BlockConfig, S4Config
 from torchs4.memory import keep_memory
 from torchs4.models import Model, ModelConfig, SequenceModelConfig
 from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
+from torchs4.training.devices import open_accelerator
 from torchs4.training.display import Display
 from torchs4.training.finish import finish, load_best, report
 from torchs4.training.loop import Trainer
@@ -58,6 +57,7 @@ def train(
     quiet: bool = False,
     display: Display | None = None,
     pictures: bool = True,
+    device: str | None = None,
 ) -> FinishedRun:
     """Train a model with validation, progress, checkpoints, curves and a summary, as `s4 train` does.
 
@@ -71,6 +71,7 @@ def train(
     quiet: show nothing.
     display: shows how it goes, instead of the usual one.
     pictures: draw curves and kernels at the end, which takes a second or two.
+    device: where to train, such as "cpu" or "cuda:1"; by default on this machine's accelerator, if any.
     """
     if resume and output is None:
         raise ValueError("resume is True, but output does not say which run to continue: pass its folder.")
@@ -115,6 +116,7 @@ def train(
         quiet=quiet,
         display=display,
         pictures=pictures,
+        device=device,
     )
 
 
@@ -132,16 +134,18 @@ def run(
     quiet: bool = False,
     display: Display | None = None,
     pictures: bool = True,
+    device: str | None = None,
     stop_at: float = math.inf,
 ) -> FinishedRun:
     """Train as the configuration says, from the beginning or from the last checkpoint, to the end.
 
     data: in memory, instead of those that the configuration names.
+    device: where to train; by default on this machine's accelerator, if it has one.
     stop_at: when to save and raise TrainingInterrupted, on the clock of time.monotonic().
     """
     # Training is what this process is for now, and it asks for the same memory at every step.
     keep_memory()
-    accelerator = Accelerator(mixed_precision="bf16" if config.precision == "bfloat16" else "no")
+    accelerator = open_accelerator(config.precision, device)
     if display is None or not accelerator.is_main_process:
         display = Display(console, quiet=quiet or not accelerator.is_main_process)
     if not resume:
