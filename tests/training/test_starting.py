@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from accelerate import Accelerator
 
+from torchs4.data import GivenData
 from torchs4.data.series import Columns, Part, Windows, forecasting_data
 from torchs4.data.series_table import Series
 from torchs4.models import ForecastModel, ForecastModelConfig, SequenceModelConfig, build_model
 from torchs4.models.simple_forecasts import SeasonalForecast
 from torchs4.tasks import QuantileForecast
+from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
 from torchs4.training.evaluation import evaluate
+from torchs4.training.loop import TrainingInterrupted
+from torchs4.training.run_folder import RunFolder
+from torchs4.training.session import run
 from torchs4.training.starting import start_from
 
 WINDOWS = Windows(24, 6)
@@ -94,3 +100,23 @@ def test_windows_are_turned_over_in_training_alone():
     differs = (once != again).flatten(1).any(1)
     # Each of two draws turns a window over or not: half of them differ.
     assert 10 < int(differs.sum()) < 54
+
+
+def test_an_interrupted_forecaster_goes_on_as_if_nothing_had_happened(tmp_path):
+    data = waves()
+    config = TrainingConfig(
+        data=GivenData("waves"),
+        model=ForecastModelConfig(features=4, num_layers=1, flip=True, patch=4),
+        optim=OptimizerOptions(batch_size=16, average=0.9),
+        budget=BudgetOptions(epochs=2, evaluate_every=5),
+    )
+    whole = run(RunFolder(tmp_path / "whole"), config, data=data, quiet=True)
+    folder = RunFolder(tmp_path / "parts")
+    with pytest.raises(TrainingInterrupted):
+        # It is over at once: every step is the last one before a checkpoint.
+        run(folder, config, data=data, quiet=True, stop_at=0.0)
+    parts = run(folder, config, data=data, quiet=True, resume=True)
+    for name in ("best_validation_mse", "test_mse", "steps"):
+        assert parts.summary[name] == whole.summary[name]
+    expected = whole.model.state_dict()
+    assert all(torch.equal(weight, expected[name]) for name, weight in parts.model.state_dict().items())
