@@ -35,16 +35,24 @@ from torchs4.models import InformerConfig
 from torchs4.models.simple_forecasts import SeasonalForecast, fit_linear
 from torchs4.recipes import recipe_config
 from torchs4.recipes.forecasting import SERIES
+from torchs4.tables.forecast import forecast_markdown, forecast_rows
 from torchs4.training.config import BudgetOptions, OptimizerOptions
 from torchs4.training.evaluation import evaluate
 from torchs4.training.run_folder import RunFolder
 from torchs4.training.session import run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 PIECES = RESULTS.parents[1] / "runs" / "forecasting"
 MEASURED = RESULTS.parents[1] / "src" / "torchs4" / "recipes" / "measured" / "forecasting.json"
+PAGE = RESULTS.parents[1] / "docs" / "forecasting.md"
+SAID = {
+    "s4_beats_informer_at_longest": "S4 beats the Informer that was trained here, at the longest horizon",
+    "s4_beats_linear": "S4 beats the linear map, by the mean of its seeds",
+    "s4_of_all_seeds_beats_linear": "The averaged forecasts of S4's three seeds beat the linear map",
+}
 THREADS = 1
 SEEDS = (0, 1, 2)
 # Shortest, middle and longest horizon of the four series that anybody can have here.
@@ -215,24 +223,12 @@ def collect() -> None:
         settings[setting] = {"models": models}
         if horizon == HORIZONS[name][-1]:
             settings[setting]["published_s4_mse"] = published[name]
-    whole = {
-        name: one["models"] for name, one in settings.items() if {*CLOSED, *TRAINED} <= set(one["models"])
-    }
+    models = {name: one["models"] for name, one in settings.items()}
     longest = [f"{name}-{some[-1]}" for name, some in HORIZONS.items()]
     claims = {
-        "s4_beats_informer_at_longest": {
-            name: whole[name]["s4"]["mse"] < whole[name]["informer"]["mse"]
-            for name in longest
-            if name in whole
-        },
-        "s4_beats_linear": {
-            name: models["s4"]["mse"] < models["linear"]["mse"] for name, models in whole.items()
-        },
-        "s4_of_all_seeds_beats_linear": {
-            name: models["s4 of all seeds"]["mse"] < models["linear"]["mse"]
-            for name, models in whole.items()
-            if "s4 of all seeds" in models
-        },
+        "s4_beats_informer_at_longest": _beats(models, longest, "s4", "informer"),
+        "s4_beats_linear": _beats(models, SETTINGS, "s4", "linear"),
+        "s4_of_all_seeds_beats_linear": _beats(models, SETTINGS, "s4 of all seeds", "linear"),
     }
     path = record("forecasting", {"settings": settings, "claims": claims})
     described = json.loads(path.read_text(encoding="utf-8"))
@@ -252,13 +248,46 @@ def collect() -> None:
         },
     }
     MEASURED.write_text(json.dumps(short, indent=2) + "\n", encoding="utf-8")
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), claims), encoding="utf-8")
     columns = (*CLOSED, *TRAINED, "s4 of all seeds")
     rows = [
-        [name, *(models.get(model, {}).get("mse", "") for model in columns)] for name, models in whole.items()
+        [name, *(found.get(model, {}).get("mse", "") for model in columns)] for name, found in models.items()
     ]
     show("test MSE, mean over seeds", ["setting", *columns], rows)
     for claim, found in claims.items():
         print(f"{claim}: {sum(found.values())} of {len(found)}")
+
+
+def _beats(models: dict[str, Any], names: Iterable[str], one: str, other: str) -> dict[str, bool]:
+    """Where both were measured: whether one has the smaller error."""
+    return {
+        name: models[name][one]["mse"] < models[name][other]["mse"]
+        for name in names
+        if {one, other} <= set(models[name])
+    }
+
+
+def renewed(text: str, claims: dict[str, dict[str, bool]]) -> str:
+    """The page with the table as it is now, and what became of the claims."""
+    sentences = [
+        f"{said}: {sum(claims[claim].values())} of {len(claims[claim])}"
+        + (
+            f" (not {', '.join(lost)})"
+            if (lost := [name for name, won in claims[claim].items() if not won])
+            else ""
+        )
+        for claim, said in SAID.items()
+        if claims[claim]
+    ]
+    parts = {
+        "s4 table forecast --markdown": forecast_markdown(forecast_rows()),
+        "claims": "".join(f"- {sentence}.\n" for sentence in sentences),
+    }
+    for mark, inside in parts.items():
+        begin, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->"
+        before, rest = text.split(begin)
+        text = f"{before}{begin}{inside}{end}{rest.split(end)[1]}"
+    return text
 
 
 def main() -> None:

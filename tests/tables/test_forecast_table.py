@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -14,9 +15,6 @@ from torchs4.cli import main
 from torchs4.cli.table import print_forecasts
 from torchs4.tables import forecast
 from torchs4.training.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KEPT = {
     "settings": {
@@ -76,6 +74,14 @@ def test_no_number_is_cut_on_a_narrow_terminal(width: int) -> None:
     assert all(len(line) <= width for line in text.splitlines())
     for cell in ("0.116 / 0.271", "0.582 / 0.608", "0.100 / 0.250", "ettm1-672"):
         assert cell in text
+
+
+def test_the_page_has_the_table_as_it_is_now() -> None:
+    page = Path(__file__).parents[2] / "docs" / "forecasting.md"
+    expected = forecast.forecast_markdown(forecast.forecast_rows())
+    assert expected in page.read_text(encoding="utf-8"), (
+        "Renew it: python benchmarks/forecasting.py --collect"
+    )
 
 
 def test_the_command_prints_and_writes_markdown(capsys: pytest.CaptureFixture[str]) -> None:
