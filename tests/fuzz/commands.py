@@ -29,6 +29,11 @@ OPTIONS = {
         "--optim.lr", "--optim.batch-size", "--optim.warmup", "--optim.average", "--budget.epochs",
         "--budget.max-steps", "--budget.early-stop", "--data.seed", "--data.validation", "--help", "--wrong",
     ],
+    "fit": [
+        "--epochs", "--features", "--layers", "--ensemble", "--augment", "--task", "--horizon", "--target",
+        "--values", "--id", "--time", "--sample-rate", "--test-fraction", "--output", "--seed", "--help",
+    ],
+    "predict": ["--rate", "--output", "--data-dir", "--help"],
     "evaluate": ["--split", "--rate", "--data-dir", "--help"],
     "compare": ["--picture", "--help"],
     "stream": ["--every", "--rate", "--output", "--top", "--allow-nan", "--text", "--help"],
@@ -45,9 +50,22 @@ OPTIONS = {
     "data": [],
     "help": [],
 }  # fmt: skip
-PLACES = ["run", "run/best", "model", "digits", "missing", "data.npz", "stream.safetensors", ".", "", "-"]
+PLACES = [
+    "run",
+    "run/best",
+    "model",
+    "estimator",
+    "digits",
+    "missing",
+    "data.npz",
+    "stream.safetensors",
+    ".",
+    "",
+    "-",
+]
 # Small enough to be done before anybody waits; options that come later on the line do not make it larger.
 SMALL = ["--model.features", "4", "--model.layers", "1", "--model.state-size", "4", "--budget.max-steps", "2"]
+QUICK = ["--max-minutes", "0.02"]
 # What would train for hours, download or wait for a browser if the line happened to be right.
 NEVER_RIGHT = {"reproduce": ["no-such-recipe"], "data get": ["no-such-dataset"], "serve": ["missing"]}
 
@@ -75,6 +93,8 @@ def _draw(random: Random) -> list[str]:
     line = command.split()
     if command in NEVER_RIGHT:
         line += NEVER_RIGHT[command]
+    elif command == "fit":
+        line += [random.choice(["data.npz", "data.npz", "missing.csv", "run", "", "-"]), *QUICK]
     elif command == "train":
         start = random.choice(["digits", "data", "resume", "wrong"])
         line += {
