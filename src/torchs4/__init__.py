@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from torchs4.models import (
         Backbone,
         BlockStack,
+        ForecastModel,
+        ForecastModelConfig,
+        Informer,
+        InformerConfig,
         PairModel,
         PairModelConfig,
         SequenceModel,
@@ -43,6 +47,10 @@ __all__ = [
     "S4D",
     "Backbone",
     "BlockStack",
+    "ForecastModel",
+    "ForecastModelConfig",
+    "Informer",
+    "InformerConfig",
     "LSSLConfig",
     "LSTMConfig",
     "PairModel",
@@ -83,6 +91,7 @@ _HOMES = {
         ("Backbone", "BlockStack", "PairModel", "PairModelConfig", "SequenceModel", "SequenceModelConfig"),
         "torchs4.models",
     ),
+    **dict.fromkeys(("ForecastModel", "ForecastModelConfig", "Informer", "InformerConfig"), "torchs4.models"),
     "load_model": "torchs4.models",
 }
 

@@ -36,6 +36,7 @@ def best_model(folder: RunFolder) -> SequenceModel:
         model = load_best(folder, display)
     if not isinstance(model, SequenceModel):
         raise ValueError(
-            f"{folder.path} compares two texts, which have to be there as a whole: it cannot stream."
+            f"{folder.path} holds a {type(model).__name__}. Two texts that are compared, and the history of "
+            f"a forecast, have to be there as a whole: it cannot stream."
         )
     return model

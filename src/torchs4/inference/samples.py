@@ -36,8 +36,8 @@ def require_streaming(model: object) -> None:
     """Only a causal SequenceModel that does not train can stream."""
     if not isinstance(model, SequenceModel):
         raise ValueError(
-            f"model is a {type(model).__name__}; expected a SequenceModel. Two texts that are compared have "
-            f"to be there as a whole."
+            f"model is a {type(model).__name__}; expected a SequenceModel. Two texts that are compared, and "
+            f"the history of a forecast, have to be there as a whole."
         )
     if not model.causal:
         raise ValueError(
