@@ -1,0 +1,116 @@
+"""The implementation for any device on this CPU, beside the compiled one and the plain one.
+
+    python benchmarks/portable_speed.py
+
+Forward and backward, 256 features of 64 states, single precision, one thread: threads that wait for one another
+would measure what else the machine does. With --compiled also a whole block through torch.compile, which takes
+minutes to compile. No accelerator was measured.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from harness import interleave, record, show
+
+from torchs4 import S4, S4D, S4Block, S4Config, ops
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FEATURES, STATE_SIZE, BLOCK = 256, 64, 64
+IMPLEMENTATIONS = ("cpu", "portable", "reference")
+
+
+def under(name: Any, run: Callable[[], Any]) -> Callable[[], Any]:
+    def chosen() -> Any:
+        ops.set_implementation(name)
+        return run()
+
+    return chosen
+
+
+def kernel_step(layer: Any, length: int) -> None:
+    kernel = layer._kernel(length, 1.0)
+    torch.autograd.grad(kernel, list(layer.ssm_parameters().values()), torch.ones_like(kernel))
+
+
+def chunk_step(layer: Any, u: torch.Tensor) -> None:
+    operators = layer.chunk_operators(BLOCK, 1.0)
+    operators = ops.ChunkOperators(*(x.detach().requires_grad_() for x in operators))
+    y, _ = ops.chunk_pass(operators, layer.D, u, layer.initial_state(len(u)))
+    torch.autograd.grad(y, list(operators), torch.ones_like(y))
+
+
+def convolution_step(u: torch.Tensor, kernel: torch.Tensor) -> None:
+    y = ops.long_convolution(u, kernel)
+    torch.autograd.grad(y, [u, kernel], torch.ones_like(y))
+
+
+def block_step(block: Callable[[Any], Any], parameters: list[torch.Tensor], x: torch.Tensor) -> None:
+    y = block(x)
+    torch.autograd.grad(y, parameters, torch.ones_like(y))
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    s4, s4d = S4(FEATURES, state_size=STATE_SIZE), S4D(FEATURES, state_size=STATE_SIZE)
+    runs: dict[str, Callable[[], Any]] = {}
+    for length in (1024, 16384):
+        runs[f"S4 kernel/L{length}"] = partial(kernel_step, s4, length)
+        runs[f"S4D kernel/L{length}"] = partial(kernel_step, s4d, length)
+    runs["chunk pass/B2/L16384"] = partial(chunk_step, s4, torch.randn(2, 16384, FEATURES))
+    u = torch.randn(4, 4096, FEATURES, requires_grad=True)
+    runs["convolution/B4/L4096"] = partial(
+        convolution_step, u, torch.randn(1, FEATURES, 4096).requires_grad_()
+    )
+    results: dict[str, Any] = {}
+    rows = []
+    for name, run in runs.items():
+        times = interleave({which: under(which, run) for which in IMPLEMENTATIONS}, repeats=5)
+        portable = times["portable"]["median_ms"]
+        ratios = {which: times[which]["median_ms"] / portable for which in ("cpu", "reference")}
+        results[name] = {
+            **times,
+            "cpu_over_portable": ratios["cpu"],
+            "reference_over_portable": ratios["reference"],
+        }
+        rows.append(
+            [
+                name,
+                *(times[which]["median_ms"] for which in IMPLEMENTATIONS),
+                1 / ratios["cpu"],
+                ratios["reference"],
+            ]
+        )
+        print(rows[-1], flush=True)
+        record("portable_speed", results)
+    if "--compiled" in sys.argv:
+        results.update(compiled_block())
+    columns = ["what", "cpu ms", "portable ms", "reference ms", "portable / cpu", "reference / portable"]
+    show("forward + backward, H 256, N 64, float32", columns, rows)
+    record("portable_speed", results)
+
+
+def compiled_block() -> dict[str, Any]:
+    block, x = S4Block(FEATURES, layer=S4Config(state_size=STATE_SIZE)), torch.randn(8, 1024, FEATURES)
+    ops.set_implementation("portable")
+    compiled = torch.compile(block, fullgraph=True, dynamic=True)
+    parameters = list(block.parameters())
+    candidates = {
+        "cpu": under("cpu", partial(block_step, block, parameters, x)),
+        "portable": under("portable", partial(block_step, block, parameters, x)),
+        "portable, compiled": under("portable", partial(block_step, compiled, parameters, x)),
+    }
+    times = interleave(candidates, repeats=7)
+    error = (compiled(x) - block(x)).abs().max().item()
+    print(times, error)
+    return {"block/B8/L1024": {**times, "compiled_differs_by": error}}
+
+
+if __name__ == "__main__":
+    main()
