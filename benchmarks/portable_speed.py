@@ -2,9 +2,9 @@
 
     python benchmarks/portable_speed.py
 
-Forward and backward, 256 features of 64 states, single precision, one thread: threads that wait for one another
-would measure what else the machine does. With --compiled also a whole block through torch.compile, which takes
-minutes to compile. No accelerator was measured.
+Forward and backward, 256 features of 64 states, single precision, one thread: threads that wait for one
+another would measure what else the machine does. With --compiled also a whole block through torch.compile,
+which takes minutes to compile. No accelerator was measured.
 """
 
 from __future__ import annotations
