@@ -33,10 +33,10 @@ def classifier_of(method: str) -> Any:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    only = sys.argv[2:4]
-    names = [only[0]] if only else sorted(path.stem for path in folder.glob("*.npz"))
-    for name in names:
-        for method in [only[1]] if only else ["MiniRocket", "MultiRocket-Hydra", "1-NN DTW"]:
+    # Some sets, or all of them, small ones first.
+    files = sorted(folder.glob("*.npz"), key=lambda path: path.stat().st_size)
+    for name in sys.argv[2:] or [path.stem for path in files]:
+        for method in ("MiniRocket", "MultiRocket-Hydra", "1-NN DTW"):
             found = (
                 json.loads(FILE.read_text()) if FILE.is_file() else {"results": {"sets": {}, "measured": {}}}
             )

@@ -27,7 +27,7 @@ LEARNING = {
     "check_classifiers_train": {"epochs": 30},
     "check_classifiers_classes": {"epochs": 30},
     "check_class_weight_classifiers": {"epochs": 60},
-    "check_regressors_train": {"epochs": 60, "features": 16, "state_size": 8, "learning_rate": 0.02},
+    "check_regressors_train": {"epochs": 40, "features": 16, "state_size": 8, "learning_rate": 0.03},
 }
 SINGLE_PRECISION = "single precision: the last digits depend on which sequences share a batch"
 
