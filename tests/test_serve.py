@@ -113,6 +113,8 @@ def test_ctrl_c_ends_it_cleanly(page: Path) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "COLUMNS": "200"},
+        # Shells have what they start in the background ignore Ctrl-C, these tests perhaps.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     # Comes before anything is asked for.

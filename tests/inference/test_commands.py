@@ -47,6 +47,7 @@ def test_predictions_come_for_every_line(
     x = samples(model, 1, 6)[0]
     lines = [",".join(map(repr, row)) for row in x.tolist()]
     lines.insert(3, "1,oops")
+    lines.insert(0, "left,right")
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines) + "\n"))
     assert main(["stream", str(tmp_path / "run"), "--top", "2"]) == 0
     shown = capsys.readouterr()
@@ -60,7 +61,8 @@ def test_predictions_come_for_every_line(
         assert len(record["probabilities"]) == 2
         for name, value in record["probabilities"].items():
             assert value == pytest.approx(expected[name], abs=1e-5)
-    assert "line 4: 'oops' is no number" in shown.err
+    assert "line 1 is taken for names of columns: left, right" in shown.err
+    assert "line 5: 'oops' is no number" in shown.err
     assert "1 lines were no samples" in shown.err
 
 
@@ -132,7 +134,8 @@ def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     for arguments, words in (
         (["stream", run, "--microphone"], "not trained on sounds"),
         (["stream", run, "x.csv", "--microphone"], "not both"),
-        (["stream", run, str(tmp_path / "nothing.csv")], "No such file"),
+        (["stream", run, str(tmp_path / "nothing.csv")], "There is no file"),
+        (["stream", run, str(tmp_path / "nothing.wav")], "There is no file"),
         (["stream", run, os.devnull], "There was nothing to read"),
         (["stream", run, "--every", "0"], "--every is 0"),
         (["stream", run, "--rate", "0"], "rate is 0"),

@@ -200,6 +200,9 @@ def test_files_that_are_no_states_are_refused_in_clear_words(tmp_path: Path) -> 
         path.write_bytes(content[:cut])
         with pytest.raises(ValueError, match="cut short"):
             Stream.load(path, model)
+    path.write_bytes(content[:-9] + bytes([content[-9] ^ 64]) + content[-8:])
+    with pytest.raises(ValueError, match="is damaged"):
+        Stream.load(path, model)
     path.write_text("a letter from somebody else, which is long enough to be read as a header")
     with pytest.raises(ValueError, match="cut short, damaged or no state"):
         Stream.load(path, model)
@@ -266,8 +269,10 @@ def test_models_that_cannot_stream_are_refused() -> None:
         Stream(bidirectional)
     with pytest.raises(ValueError, match=r"model.eval\(\)"):
         Stream(build().train())
-    with pytest.raises(ValueError, match="expected a SequenceModel"):
+    with pytest.raises(ValueError, match="Two texts that are compared"):
         Stream(PairModel(vocabulary_size=5, features=4))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"model is a str; .* load_model"):
+        Stream("digits")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="batch_size"):
         Stream(build(), batch_size=0)
     with pytest.raises(ValueError, match="rate"):
@@ -281,6 +286,8 @@ def test_probabilities_have_the_names_of_the_classes() -> None:
     for row in range(2):
         expected = dict(zip("abcde", predictions[row].softmax(-1).tolist(), strict=True))
         assert stream.probabilities(row) == pytest.approx(expected)
+    with pytest.raises(ValueError, match="sequences: say which one"):
+        stream.probabilities()
     assert list(_probabilities("s4-none")) == ["0", "1", "2", "3", "4"]
     with pytest.raises(ValueError, match="predicts values"):
         _probabilities("scaled")

@@ -15,5 +15,5 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     with leaving_at_once():
-        from torchs4.cli.main import main as run
+        from torchs4.cli.commands import run_command as run
     return run(arguments)

@@ -112,6 +112,8 @@ def _lines(source: Path | None) -> Iterator[str]:
         # By lines: iterating over a pipe's buffer would wait for it to fill.
         yield from iter(sys.stdin.readline, "")
         return
+    if not source.exists():
+        raise ValueError(f"There is no file {source}.")
     with source.open(encoding="utf-8-sig", errors="replace") as file:
         yield from file
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 import tyro
 
 from torchs4 import recipes
+from torchs4.cli.commands import USAGE
 from torchs4.cli.consoles import console
 from torchs4.cli.interrupts import INTERRUPTED
 from torchs4.cli.listing import list_recipes
-from torchs4.cli.main import USAGE
 from torchs4.cli.options import changed, flat_options, peek, take
 from torchs4.configuration import require_choice, with_options
 from torchs4.data import OWN_DATA

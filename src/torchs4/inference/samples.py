@@ -35,14 +35,16 @@ class Samples(NamedTuple):
 def require_streaming(model: object) -> None:
     """Only a causal SequenceModel that does not train can stream."""
     if not isinstance(model, SequenceModel):
-        raise ValueError(
-            f"model is a {type(model).__name__}; expected a SequenceModel. Two texts that are compared, and "
-            f"the history of a forecast, have to be there as a whole."
+        why = (
+            "Two texts that are compared, and the history of a forecast, have to be there as a whole."
+            if isinstance(model, torch.nn.Module)
+            else "load_model(FOLDER) gives one."
         )
+        raise ValueError(f"model is a {type(model).__name__}; expected a SequenceModel. {why}")
     if not model.causal:
         raise ValueError(
-            "This model is bidirectional: every prediction needs the whole sequence, so it cannot stream. "
-            "Train it with bidirectional=False."
+            "This model is bidirectional: every prediction needs the whole sequence, so it can be neither "
+            "streamed nor exported. One that is trained with bidirectional=False can."
         )
     if model.training:
         raise ValueError("The model is in training mode, where dropout is random. Call model.eval() first.")

@@ -49,6 +49,7 @@ class LineReader:
                 continue
             if is_first and (names := _names(line)):
                 self._take_names(names, number)
+                self._complain(f"line {number} is taken for names of columns: {', '.join(names)}")
             else:
                 try:
                     rows.append(self._sample(line))
@@ -95,6 +96,8 @@ class LineReader:
 def recording_samples(path: Path, every: int | None) -> tuple[float, int, Iterator[NDArray[np.float32]]]:
     """A recording's samples per second, its channels, and chunks of it; a tenth of a second by default."""
     soundfile = require_package("soundfile", "Reading recordings")
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}.")
     try:
         file = soundfile.SoundFile(path)
     except soundfile.LibsndfileError as error:

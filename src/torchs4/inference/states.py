@@ -68,10 +68,15 @@ def compact(state: Any) -> Any:
 
 def fingerprint(model: SequenceModel) -> str:
     """Tells models with other weights or another configuration apart."""
-    digest = hashlib.sha256(json.dumps(to_plain(model.config), sort_keys=True).encode())
-    for name, tensor in sorted(model.state_dict().items()):
+    return content_digest(model.state_dict(), json.dumps(to_plain(model.config), sort_keys=True))
+
+
+def content_digest(tensors: Mapping[str, Tensor], about: str = "") -> str:
+    """Tells named tensors with other names, kinds, shapes or numbers apart."""
+    digest = hashlib.sha256(about.encode())
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchs4.configuration import require_whole
 from torchs4.inference.samples import Samples, as_samples, read_piece, require_streaming
-from torchs4.inference.states import compact, fingerprint, from_named, named_tensors
+from torchs4.inference.states import compact, content_digest, fingerprint, from_named, named_tensors
 from torchs4.layers.inputs import require_rate
 
 if TYPE_CHECKING:
@@ -111,12 +111,16 @@ class Stream:
             outputs = self._prediction
         return outputs if self.batch_size is not None else outputs[0]
 
-    def probabilities(self, sequence: int = 0) -> dict[str, float]:
-        """How likely each class, or each next token, is by now, by name, for one sequence of the batch."""
+    def probabilities(self, sequence: int | None = None) -> dict[str, float]:
+        """How likely each class, or each next token, is by now, by name; of a batch, for one sequence."""
         config = self.model.config
         if config.output_scaling is not None:
             raise ValueError("This model predicts values, which have no probabilities. Read .prediction.")
-        prediction = self.prediction if self.batch_size is None else self.prediction[sequence]
+        if sequence is None and (self.batch_size or 1) > 1:
+            raise ValueError(
+                f"These are {self.batch_size} sequences: say which one, probabilities(sequence=0)."
+            )
+        prediction = self.prediction if self.batch_size is None else self.prediction[sequence or 0]
         values = prediction.cpu().double().softmax(-1).tolist()
         names = config.names or tuple(map(str, range(len(values))))
         return dict(zip(names, values, strict=True))
@@ -133,7 +137,10 @@ class Stream:
             "batch_size": "" if self.batch_size is None else str(self.batch_size),
             "rate": repr(self.rate),
             "positions": str(self._positions),
+            "content": content_digest(tensors),
         }
+        if not path.parent.is_dir():
+            raise ValueError(f"There is no folder {path.parent} to save a stream in. Make it first.")
         new = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             new.write_bytes(save(tensors, metadata))
@@ -230,4 +237,6 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
             f"{path} is not the state of a stream that this version reads: its format is "
             f"{metadata.get('format')!r} instead of {_FORMAT!r}. Pass a file that Stream.save wrote."
         )
+    if metadata.get("content") != content_digest(tensors):
+        raise ValueError(f"{path} is damaged: its numbers are not those that were saved. Start a new stream.")
     return metadata, tensors
