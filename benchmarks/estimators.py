@@ -164,11 +164,15 @@ def ranks(measured: dict[str, Any], sets: list[str]) -> dict[str, float]:
 
 
 def summarise(found: dict[str, Any]) -> dict[str, Any]:
+    """Mean ranks over the sets that a group of methods has in common, and of others measured on all of them."""
     measured, known = found["measured"], found["sets"]
-    whole = [s for s in SETS if all(m in measured.get(s, {}) for m in (*METHODS, "MiniRocket"))]
-    long = [s for s in whole if known[s]["longest"] > 2000]
-    found["mean_rank"] = {"sets": whole, "ranks": ranks(measured, whole)}
-    found["mean_rank_beyond_2000_samples"] = {"sets": long, "ranks": ranks(measured, long)}
+    groups = {"without_networks": ["S4", "1-NN", "MiniRocket"], "with_networks": [*METHODS, "MiniRocket"]}
+    found["mean_rank"] = {}
+    for title, methods in groups.items():
+        shared = [s for s in SETS if s in known and all(m in measured.get(s, {}) for m in methods)]
+        long = [s for s in shared if known[s]["longest"] > 2000]
+        found["mean_rank"][title] = {"sets": shared, "ranks": ranks(measured, shared)}
+        found["mean_rank"][f"{title}_beyond_2000_samples"] = {"sets": long, "ranks": ranks(measured, long)}
     return found
 
 
@@ -205,7 +209,7 @@ def main() -> None:
         if s in found["measured"]
     ]
     show("Test accuracy in %", ["set", *columns], rows)
-    console.print(found["mean_rank"], found["mean_rank_beyond_2000_samples"])
+    console.print(found["mean_rank"])
 
 
 if __name__ == "__main__":
