@@ -164,7 +164,7 @@ def ranks(measured: dict[str, Any], sets: list[str]) -> dict[str, float]:
 
 
 def summarise(found: dict[str, Any]) -> dict[str, Any]:
-    """Mean ranks over the sets that a group of methods has in common; others that were measured there join."""
+    """Mean ranks over the sets that a group of methods shares; others that were measured there join."""
     measured, known = found["measured"], found["sets"]
     groups = {"without_networks": ["S4", "1-NN", "MiniRocket"], "with_networks": [*METHODS, "MiniRocket"]}
     found["mean_rank"] = {}
