@@ -71,7 +71,7 @@ def main() -> None:
     results: dict[str, Any] = {}
     rows = []
     for name, run in runs.items():
-        times = interleave({which: under(which, run) for which in IMPLEMENTATIONS}, repeats=5)
+        times = interleave({which: under(which, run) for which in IMPLEMENTATIONS}, repeats=3)
         portable = times["portable"]["median_ms"]
         ratios = {which: times[which]["median_ms"] / portable for which in ("cpu", "reference")}
         results[name] = {

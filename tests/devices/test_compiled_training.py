@@ -69,3 +69,20 @@ def test_a_half_precision_model_keeps_its_state_spaces_in_full_precision_under_a
         assert y.dtype == dtype
         # Rounding of the mixing's and the head's products: 2^-8 and 2^-11 of numbers around 1.
         torch.testing.assert_close(y.float(), exact, rtol=0.05, atol=0.05)
+
+
+def test_going_backward_inside_autocast_rounds_no_gradient_of_a_state_space():
+    torch.manual_seed(0)
+    layer, x = S4Config(state_size=8).build(4), torch.randn(2, 100, 4)
+
+    def gradients(inside):
+        layer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = layer(x).square().sum()
+            if inside:
+                loss.backward()
+        if not inside:
+            loss.backward()
+        return [p.grad.clone() for p in layer.parameters()]
+
+    torch.testing.assert_close(gradients(True), gradients(False), rtol=0, atol=0)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import TYPE_CHECKING
-
 import torch
 
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+from torchs4.ops.dtypes import full_precision
 
-    from torch import Tensor
-
+__all__ = ["WITHOUT_DOUBLE_PRECISION", "full_precision", "widest_dtype"]
 
 WITHOUT_DOUBLE_PRECISION = {"mps"}
 
@@ -23,10 +18,3 @@ def widest_dtype(device: torch.device) -> torch.dtype:
     if device.type == "xpu" and not torch.xpu.get_device_properties(device).has_fp64:
         return torch.float32
     return torch.float64
-
-
-def full_precision(x: Tensor) -> AbstractContextManager[object]:
-    """No autocast inside: half precision loses too much in long sums over time, it is for what mixes."""
-    if not torch.is_autocast_enabled(x.device.type):
-        return nullcontext()
-    return torch.autocast(x.device.type, enabled=False)

@@ -1,15 +1,25 @@
-"""The precision of what operators give."""
+"""The precision of what operators give, and where autocast must not round."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from torch import Tensor
 
 
 def kernel_dtype(C: Tensor) -> torch.dtype:
     """Kernels come in float64 for float64 parameters and in float32 for everything narrower."""
     return torch.float64 if C.dtype == torch.float64 else torch.float32
+
+
+def full_precision(x: Tensor) -> AbstractContextManager[object]:
+    """No autocast inside: half precision loses too much in long sums over time, it is for what mixes."""
+    if not torch.is_autocast_enabled(x.device.type):
+        return nullcontext()
+    return torch.autocast(x.device.type, enabled=False)

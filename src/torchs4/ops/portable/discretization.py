@@ -53,15 +53,16 @@ def bilinear(
             decay.stacked(), growth.stacked(), nothing, nothing, E.times(B_).scaled(2).stacked()
         )
     EP, QE = E.times(P_), Q_.conj().times(E)
-    inverse = _inverse_of_one_plus(pair_sum("rhn,shn->hrs", QE, P_))
-    p = Pair(*(torch.einsum("rhn,hrs->shn", part, inverse) for part in EP)).scaled(2 * rate)
+    inverse = _inverse_of_one_plus(_all_products(QE, P_))
+    shares = inverse.permute(1, 2, 0)[..., None]
+    p = Pair(*((part[:, None] * shares).sum(0) for part in EP)).scaled(2 * rate)
     # b = 2 E (B - P (1 + X)⁻¹ Q E B). In HiPPO B is P times a number c, up to rounding, and the two terms
     # nearly cancel. With B = c P + B', for whatever c, the difference is B' + P (1 + X)⁻¹ (c - Q E B').
     c = _projection(P_, B_)
     rest = _without(B_, c, P_)
-    pull = c - pair_sum("rhn,hn->hr", QE, rest)
-    gain = torch.einsum("hrs,hs->rh", inverse, pull)
-    b = rest.plus(Pair(*(torch.einsum("rh,rhn->hn", gain, part) for part in P_))).times(E).scaled(2)
+    pull = c - pair_sum(QE, rest).T
+    gain = (inverse * pull[:, None]).sum(-1).T[..., None]
+    b = rest.plus(Pair(*((gain * part).sum(0) for part in P_))).times(E).scaled(2)
     return NearSystem(*(x.stacked() for x in (decay, growth, p, QE, b)))
 
 
@@ -113,6 +114,11 @@ def hold(A: Tensor, B: Tensor, dt: Tensor, method: str) -> tuple[Pair, Pair, Pai
     return decay, growth, decay.scaled(-1).times(A_.reciprocal()).times(Pair.of(B, dtype))
 
 
+def _all_products(v: Pair, w: Pair) -> Float[Tensor, "H R S"]:
+    """The sums over all modes of each of R vectors with each of S."""
+    return pair_sum(Pair(v.re[:, None], v.im[:, None]), w).permute(2, 0, 1)
+
+
 def _inverse_of_one_plus(X: Float[Tensor, "H R R"]) -> Float[Tensor, "H R R"]:
     if X.shape[-1] == 1:
         return 1 / (1 + X)
@@ -124,16 +130,15 @@ def _inverse_of_one_plus(X: Float[Tensor, "H R R"]) -> Float[Tensor, "H R R"]:
 @torch.no_grad()
 def _projection(P: Pair, B: Pair) -> Float[Tensor, "H R"]:
     """The c for which c P comes close to B."""
-    products = pair_sum("rhn,shn->hrs", P.conj(), P)
+    products = _all_products(P.conj(), P)
     size = products.diagonal(dim1=-2, dim2=-1).amax(-1)
     # A little more than nothing, for corrections that are zero or alike.
     ridge = (
         torch.eye(products.shape[-1], dtype=size.dtype, device=size.device)
         * (1e-6 * size + 1e-30)[:, None, None]
     )
-    return torch.einsum(
-        "hrs,hs->hr", torch.linalg.inv_ex(products + ridge).inverse, pair_sum("rhn,hn->hr", P.conj(), B)
-    )
+    inverse = torch.linalg.inv_ex(products + ridge).inverse
+    return (inverse * pair_sum(P.conj(), B).T[:, None]).sum(-1)
 
 
 def _without(B: Pair, c: Float[Tensor, "H R"], P: Pair) -> Pair:

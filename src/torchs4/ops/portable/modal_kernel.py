@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchs4.ops.dtypes import kernel_dtype
+from torchs4.ops.dtypes import full_precision, kernel_dtype
 from torchs4.ops.portable.discretization import output_row
 from torchs4.ops.portable.ladder import climb, climb_backward, repeat, repeat_backward, written_out
 from torchs4.ops.transforms import differentiate_plainly, inside_transform
@@ -145,7 +145,9 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     system, length = ctx.saved_tensors, grad.shape[-1]
     if torch.is_grad_enabled():
         return (*differentiate_plainly(partial(plain_kernel, length=length), system, [grad]), None)
-    return (*_kernel_backward(grad, *system), None)
+    # Somebody may go backward inside autocast, where products would be rounded to half precision.
+    with full_precision(grad):
+        return (*_kernel_backward(grad, *system), None)
 
 
 _kernel.register_autograd(_differentiate, setup_context=_keep)

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from torchs4.ops.dtypes import full_precision
 from torchs4.ops.portable.pairs import Pair
 from torchs4.ops.transforms import differentiate_plainly, inside_transform
 
@@ -94,7 +95,9 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     modes, length = ctx.saved_tensors, grad.shape[-1]
     if torch.is_grad_enabled():
         return (*differentiate_plainly(partial(plain_kernel, length=length), modes, [grad]), None)
-    log_size_grad, turns_grad, weights_grad = _kernel_backward(grad, *modes)
+    # Somebody may go backward inside autocast, where products would be rounded to half precision.
+    with full_precision(grad):
+        log_size_grad, turns_grad, weights_grad = _kernel_backward(grad, *modes)
     return log_size_grad, turns_grad, None, weights_grad, None
 
 
