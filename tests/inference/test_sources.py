@@ -28,15 +28,18 @@ def read(
     complaints: list[str] = []
     reader = LineReader(config, complaints.append, **options)
     chunks = [chunk.tolist() for chunk in reader.read(text.splitlines(keepends=True), every)]
-    assert reader.refused == len(complaints)
+    assert reader.refused == sum("is taken for names" not in complaint for complaint in complaints)
     return chunks, complaints
 
 
-@pytest.mark.parametrize(
-    "text", ["1,2\n3,4\n", "1 2\n\n3\t4", "[1, 2]\n [3, 4.0]\n", "1;2\n[3, 4]", "x,y\n1,2\n3,4"]
-)
+@pytest.mark.parametrize("text", ["1,2\n3,4\n", "1 2\n\n3\t4", "[1, 2]\n [3, 4.0]\n", "1;2\n[3, 4]"])
 def test_lines_are_samples(text: str) -> None:
     assert read(PAIR, text) == ([[[1, 2]], [[3, 4]]], [])
+
+
+def test_names_that_a_model_does_not_know_are_passed_over_and_told() -> None:
+    told = ["line 1 is taken for names of columns: x, y"]
+    assert read(PAIR, "x,y\n1,2\n3,4") == ([[[1, 2]], [[3, 4]]], told)
 
 
 def test_lines_come_in_chunks_and_the_last_may_be_short() -> None:

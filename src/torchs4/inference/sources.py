@@ -29,6 +29,7 @@ class LineReader:
     A JSON line is a number, a list of numbers, or an object of the model's input names. A first line of names
     says in which order columns come.
     complain: is told about every line that is no sample, by its number; the next line is read all the same.
+        `refused` counts those that should have been one.
     """
 
     def __init__(
@@ -49,7 +50,6 @@ class LineReader:
                 continue
             if is_first and (names := _names(line)):
                 self._take_names(names, number)
-                self._complain(f"line {number} is taken for names of columns: {', '.join(names)}")
             else:
                 try:
                     rows.append(self._sample(line))
@@ -72,6 +72,9 @@ class LineReader:
                     f"line {number}: there is no column {', '.join(missing)} among {', '.join(names)}."
                 )
             self._order = [names.index(name) for name in wanted]
+        else:
+            # Nothing else shows that this was no sample.
+            self._complain(f"line {number} is taken for names of columns: {', '.join(names)}")
 
     def _sample(self, line: str) -> Any:
         values = _json_values(line, self._config.input_names) if line.lstrip()[0] in "[{" else _cells(line)
