@@ -78,7 +78,7 @@ def load_estimator(path: str | Path) -> Any:
             f"{file} has format {form}; this version of torchs4 reads format {_FORMAT}. Install the version "
             f"that wrote it, or save the estimator again."
         )
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"{file} describes a {kind!r}; expected one of {', '.join(_KINDS)}.")
     try:
         estimator = _KINDS[kind](**{name: _from_plain(value, file) for name, value in parameters.items()})

@@ -416,7 +416,10 @@ class Trainer:
     def _restore(self, place: Path) -> int:
         """Take everything from a checkpoint; by how many processes it was written."""
         state, model = load_state(place), self.bare_model
-        model.load_state_dict(type(model).from_pretrained(place).state_dict())
+        try:
+            model.load_state_dict(type(model).from_pretrained(place).state_dict())
+        except RuntimeError as error:
+            raise ValueError("it holds another network than the run's config.json describes") from error
         try:
             random_states = state["random_states"]
             self.optimizer.load_state_dict(state["optimizer"])
