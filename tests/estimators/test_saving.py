@@ -68,6 +68,7 @@ def test_damaged_and_strange_folders_are_refused_in_words(tmp_path: Path) -> Non
         ("[]", "is damaged"),
         (json.dumps({**good, "format": 9}), "has format 9"),
         (json.dumps({**good, "estimator": "os.system"}), "describes a 'os.system'"),
+        (json.dumps({**good, "estimator": [[]]}), "describes a"),
         (json.dumps(good), "is damaged"),
         (json.dumps({**good, "parameters": {"model": {"kind": "x"}}}), "names 'x'"),
         (json.dumps({**good, "parameters": {"depth": 3}}), "is damaged"),
