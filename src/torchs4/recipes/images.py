@@ -111,12 +111,14 @@ def cifar_cpu(grey: bool) -> TrainingConfig[CIFAR10]:
             state_size=32,
             norm="batch",
             # Tied: drawing a number for every position would take a fifth of the time.
-            dropout=0.05,
+            dropout=0.1,
             tied_dropout=True,
             bidirectional=True,
         ),
-        optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=50, warmup_steps=500),
-        budget=BudgetOptions(epochs=4, evaluate_every=150, validation_examples=1000),
+        optim=OptimizerOptions(
+            lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=50, warmup_steps=500, average=0.999
+        ),
+        budget=BudgetOptions(epochs=15, evaluate_every=450, validation_examples=2000),
     )
 
 
