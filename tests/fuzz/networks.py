@@ -73,7 +73,7 @@ def _draw(random: Random) -> Case:
         network: nn.Module = layer.build(features)
         options: Any = layer
     else:
-        # A norm of a single feature that has no epsilon divides by zero.
+        # The norm of a single feature is the same whatever it is: nothing would be left to compare.
         features = max(2, features)
         options = _draw_block(random, layer)
         if level == "block":

@@ -73,6 +73,16 @@ def test_steps_predict_what_pytorch_predicts(case: str, batch: int, tmp_path: Pa
         assert_close(runner.push(x[:, position]), stream.push(x[:, position]))
 
 
+def test_a_scalar_norm_of_equal_features_is_exported_as_pytorch_has_it(tmp_path: Path) -> None:
+    model = build("s4-scalar-norm")
+    nn.init.zeros_(model.encoder.weight)
+    nn.init.constant_(model.encoder.bias, 0.5)
+    runner, x = Runner(export_onnx(model, tmp_path / "out", chunk=4), "chunk", 1), samples(model, 1, 4)
+    expected = Stream(model, batch_size=1).push(x)
+    assert expected.isfinite().all()
+    assert_close(runner.push(x), expected)
+
+
 def test_chunks_and_steps_and_pytorch_share_their_states(tmp_path: Path) -> None:
     model = build("s4")
     folder = export_onnx(model, tmp_path / "out", chunk=16)

@@ -170,3 +170,14 @@ def test_batch_norm_in_half_precision_trains_with_padding(
     torch.testing.assert_close(half.norm.running_var.float(), full.norm.running_var, rtol=0.01, atol=0.01)
     (y * rounded).sum().backward()
     assert half.norm.weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_scalar_norm_of_equal_features_is_finite_and_so_are_its_gradients(dtype: torch.dtype) -> None:
+    norm = build_norm("scalar", 2).to(dtype)
+    # What bfloat16 makes of two features whose difference is below its last digit.
+    x = torch.tensor([[[100.0, 100.0], [1.0, 3.0]]], dtype=dtype, requires_grad=True)
+    y = norm(x)
+    assert y.tolist() == [[[0.0, 0.0], [-1.0, 1.0]]]
+    y.square().sum().backward()
+    assert all(grad.isfinite().all() for grad in (x.grad, *(p.grad for p in norm.parameters())))

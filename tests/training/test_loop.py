@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -302,6 +303,16 @@ def test_a_checkpoint_with_lying_checksums_is_passed_over(
         _lie(folder / version, name, content)
     with pytest.raises(ValueError, match=r"There is no checkpoint .* is damaged .* none before it"):
         make_trainer(folder, cheap_config, resume=True)
+
+
+def test_a_run_whose_config_describes_another_network_is_refused(
+    whole_run: Path, cheap_config: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole_run, folder)
+    other = dataclasses.replace(cheap_config, model=network(layers=3, features=5))
+    with pytest.raises(ValueError, match=r"another network than the run's config\.json"):
+        make_trainer(folder, other, resume=True)
 
 
 def test_a_finished_run_can_be_read_by_a_person(tmp_path: Path, cheap_config: Any) -> None:

@@ -114,7 +114,10 @@ def add_norm(graph: Graph, norm: nn.Module, x: str) -> str:
         axis = graph.constant([-1])
         centred = graph.node("Sub", x, graph.node("ReduceMean", x, axis))
         square = graph.node("ReduceMean", graph.node("Mul", centred, centred), axis)
-        gain = graph.node("Div", graph.constant(norm.s), graph.node("Sqrt", square))
+        deviation = graph.node("Sqrt", square)
+        is_zero = graph.node("Equal", deviation, graph.constant(norm.s.new_zeros(1)))
+        divisor = graph.node("Where", is_zero, graph.constant(norm.s.new_ones(1)), deviation)
+        gain = graph.node("Div", graph.constant(norm.s), divisor)
         return graph.node("Mul", gain, graph.node("Add", centred, graph.constant(norm.m)))
     raise ValueError(f"A norm is a {type(norm).__name__}, which has no ONNX form here.")
 

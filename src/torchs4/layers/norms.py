@@ -93,7 +93,9 @@ class SequenceBatchNorm(SequenceNorm):
 class ScalarLayerNorm(SequenceNorm):
     """(s / σ)·(x - mean + m) over the features of each position, with s and m one number each.
 
-    What the authors' code has where features come first. Unlike in LayerNorm, nothing is added to σ².
+    What the authors' code has where features come first. Unlike in LayerNorm, nothing is added to σ²; where
+    all features are equal (padding, or what half precision can no longer tell apart) it divides by 1 instead
+    of 0.
     """
 
     def __init__(self) -> None:
@@ -103,10 +105,7 @@ class ScalarLayerNorm(SequenceNorm):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         deviation, mean = torch.std_mean(x, dim=-1, correction=0, keepdim=True)
-        if mask is not None:
-            # Padding is zero, and so is its deviation.
-            deviation = deviation.where(mask[..., None], 1)
-        return self.s / deviation * (x - mean + self.m)
+        return self.s / deviation.where(deviation > 0, 1) * (x - mean + self.m)
 
 
 def normalise(
