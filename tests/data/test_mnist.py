@@ -54,6 +54,30 @@ def test_batch_gives_the_rows_asked_for(folder: Path) -> None:
     assert torch.equal(test.batch(rows).y, y[rows])
 
 
+@pytest.mark.parametrize("permutation", ["none", "bit_reversal"])
+def test_augmented_digits_are_moved_before_their_pixels_are_put_in_order(folder: Path, permutation) -> None:
+    plain, augmenting = (MNIST(permutation, augment=augment).load(folder) for augment in (False, True))
+    order = bit_reversal(784) if permutation == "bit_reversal" else np.arange(784)
+    rows, backwards = np.arange(len(plain.train)), np.argsort(order)
+    whole = plain.train.batch(rows).x[:, backwards].view(-1, 28, 28).numpy()
+    padded = np.pad(whole, ((0, 0), (2, 2), (2, 2)), mode="symmetric")
+    moved = augmenting.train.batch(rows, torch.Generator().manual_seed(0)).x[:, backwards]
+    places = set()
+    for number, picture in enumerate(moved.view(-1, 28, 28).numpy()):
+        found = [
+            (top, left)
+            for top in range(5)
+            for left in range(5)
+            if np.array_equal(picture, padded[number, top : top + 28, left : left + 28])
+        ]
+        assert len(found) == 1
+        places.update(found)
+    assert len(places) > 5
+    assert torch.equal(augmenting.train.batch(rows).x, plain.train.batch(rows).x)
+    generator = torch.Generator().manual_seed(0)
+    assert torch.equal(augmenting.validation.batch([0, 1], generator).x, plain.validation.batch([0, 1]).x)
+
+
 def test_train_and_validation_share_out_the_training_digits(folder: Path) -> None:
     data = MNIST(validation_fraction=0.2).load(folder)
     assert (len(data.train), len(data.validation)) == (16, 4)

@@ -62,7 +62,7 @@ def test_damaged_and_strange_folders_are_refused_in_words(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match=r"holds no estimator\.json"):
         load_estimator(tmp_path)
     file = tmp_path / "estimator.json"
-    good = {"format": 1, "estimator": "S4Classifier", "members": 0, "parameters": {}, "fitted": {}}
+    good = {"format": 1, "estimator": "S4Classifier", "members": 1, "parameters": {}, "fitted": {}}
     for content, message in [
         ("{", "is damaged"),
         ("[]", "is damaged"),
@@ -70,6 +70,9 @@ def test_damaged_and_strange_folders_are_refused_in_words(tmp_path: Path) -> Non
         (json.dumps({**good, "estimator": "os.system"}), "describes a 'os.system'"),
         (json.dumps({**good, "estimator": [[]]}), "describes a"),
         (json.dumps(good), "is damaged"),
+        (json.dumps({**good, "members": 0.5}), r"members is 0\.5"),
+        (json.dumps({**good, "members": 0}), "members is 0"),
+        (json.dumps({**good, "fitted": {"n_channels_": "1"}}), "n_channels_ is '1', expected int"),
         (json.dumps({**good, "parameters": {"model": {"kind": "x"}}}), "names 'x'"),
         (json.dumps({**good, "parameters": {"depth": 3}}), "is damaged"),
     ]:

@@ -12,6 +12,7 @@ import torch
 from torchs4.configuration import require_at_least, require_choice
 from torchs4.data.idx import read_idx
 from torchs4.data.location import DatasetMissingError, advise_again
+from torchs4.data.moving import moved_pictures
 from torchs4.data.prepared import prepared_arrays
 from torchs4.data.sequences import (
     ArraySplit,
@@ -23,6 +24,7 @@ from torchs4.description import InputDescription
 from torchs4.tasks import Classification
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from jaxtyping import Float, Int, UInt8
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 SIDE = 28
 PIXELS = SIDE * SIDE
 DIGITS = tuple("0123456789")
+
+# Digits keep 4 empty pixels around them.
+_FARTHEST_MOVE = 2
 
 _AGAIN = advise_again("mnist")
 
@@ -50,12 +55,15 @@ class MNIST:
             with the bits read backwards, "random" in one order drawn from permutation_seed; published
             results for "permuted MNIST" use either, and are not comparable with each other.
         permutation_seed: of the "random" order.
+        augment: training digits are moved by up to 2 pixels up or down, left or right, before their pixels
+            are put in order.
         validation_fraction: part of the training digits that is held out to choose settings by.
         seed: of the choice of held-out digits.
     """
 
     permutation: PixelOrder = "none"
     permutation_seed: int = 0
+    augment: bool = False
     validation_fraction: float = 0.1
     seed: int = 0
 
@@ -70,12 +78,13 @@ class MNIST:
         arrays = prepared_arrays(folder, "mnist-v1", partial(_read_all, folder / "mnist"))
         order = self._order()
         convert = scale_grey if order is None else partial(_scale_in_order, order)
+        convert_train = partial(_moved, convert) if self.augment else convert
         images, labels = arrays["train_images"], arrays["train_labels"]
         train, validation = hold_out(len(labels), self.validation_fraction, self.seed)
         return SequenceData(
             input=InputDescription("values", 1, PIXELS, image=(SIDE, SIDE) if order is None else None),
             task=Classification(DIGITS),
-            train=ArraySplit(images, labels, train, convert),
+            train=ArraySplit(images, labels, train, convert_train),
             validation=ArraySplit(images, labels, validation, convert),
             test=ArraySplit(
                 arrays["test_images"], arrays["test_labels"], np.arange(len(arrays["test_labels"])), convert
@@ -125,6 +134,16 @@ def _scale_in_order(
     order: NDArray[np.int64], rows: NDArray[Any], generator: torch.Generator | None = None
 ) -> Float[Tensor, "B L 1"]:
     return scale_grey(rows[:, order])
+
+
+def _moved(
+    convert: Callable[[UInt8[ndarray, "B L"]], Float[Tensor, "B L 1"]],
+    rows: UInt8[ndarray, "B L"],
+    generator: torch.Generator | None = None,
+) -> Float[Tensor, "B L 1"]:
+    return convert(
+        rows if generator is None else moved_pictures(rows, SIDE, _FARTHEST_MOVE, False, generator)
+    )
 
 
 def bit_reversal(count: int) -> Int[ndarray, " count"]:

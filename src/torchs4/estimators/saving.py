@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from torchs4.configuration import from_plain, to_plain
+from torchs4.configuration import from_plain, require_whole, to_plain
 from torchs4.data.augmentation import Augmentation
 from torchs4.estimators.classifier import S4Classifier
 from torchs4.estimators.regressor import S4Regressor
@@ -20,7 +20,7 @@ _FORMAT = 1
 DESCRIPTION_FILE = "estimator.json"
 _KINDS: dict[str, Any] = {"S4Classifier": S4Classifier, "S4Regressor": S4Regressor}
 # What fitting finds out, beside weights, classes and names of columns.
-_FITTED = ("n_channels_", "n_features_in_", "n_outputs_", "_is_column")
+_FITTED: dict[str, type] = {"n_channels_": int, "n_features_in_": int, "n_outputs_": int, "_is_column": bool}
 # What a parameter may hold that JSON has no word for.
 _CONFIGS: dict[str, Any] = {"SequenceModelConfig": SequenceModelConfig, "Augmentation": Augmentation}
 
@@ -68,7 +68,7 @@ def load_estimator(path: str | Path) -> Any:
     try:
         description = json.loads(file.read_text(encoding="utf-8"))
         kind, parameters, fitted = (description[name] for name in ("estimator", "parameters", "fitted"))
-        members, form = int(description["members"]), description["format"]
+        members, form = description["members"], description["format"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{file} is damaged, or was not written by an estimator's save ({error!r})."
@@ -81,15 +81,18 @@ def load_estimator(path: str | Path) -> Any:
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"{file} describes a {kind!r}; expected one of {', '.join(_KINDS)}.")
     try:
+        require_whole("members", members, 1)
         estimator = _KINDS[kind](**{name: _from_plain(value, file) for name, value in parameters.items()})
-        for name in _FITTED:
+        for name, wanted in _FITTED.items():
             if name in fitted:
+                if type(fitted[name]) is not wanted:
+                    raise TypeError(f"{name} is {fitted[name]!r}, expected {wanted.__name__}")
                 setattr(estimator, name, fitted[name])
         if "feature_names_in_" in fitted:
             estimator.feature_names_in_ = np.array(fitted["feature_names_in_"], object)
         if isinstance(estimator, S4Classifier):
             estimator.classes_ = _read_labels(fitted["classes_"])
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{file} is damaged: it does not describe a {kind} ({error!r}).") from error
     estimator.members_ = [
         SequenceModel.from_pretrained(folder / f"model-{number}") for number in range(1, members + 1)

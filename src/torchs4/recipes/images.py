@@ -54,14 +54,14 @@ def mnist_modern(permutation: PixelOrder) -> TrainingConfig[MNIST]:
     )
 
 
-def mnist_cpu(permutation: PixelOrder) -> TrainingConfig[MNIST]:
+def mnist_cpu(permutation: PixelOrder, epochs: int, augment: bool) -> TrainingConfig[MNIST]:
     return TrainingConfig(
-        data=MNIST(permutation=permutation),
+        data=MNIST(permutation=permutation, augment=augment),
         model=network(layers=4, features=96, state_size=32, norm="batch"),
         optim=OptimizerOptions(
             lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=50, warmup_steps=500, average=0.999
         ),
-        budget=BudgetOptions(epochs=8, evaluate_every=540, validation_examples=2000),
+        budget=BudgetOptions(epochs=epochs, evaluate_every=540, validation_examples=2000),
     )
 
 
@@ -142,7 +142,7 @@ RECIPES = (
         presets={
             "paper": lambda: mnist_paper("none"),
             "modern": lambda: mnist_modern("none"),
-            "cpu": lambda: mnist_cpu("none"),
+            "cpu": lambda: mnist_cpu("none", epochs=10, augment=True),
         },
     ),
     Recipe(
@@ -155,7 +155,7 @@ RECIPES = (
         presets={
             "paper": lambda: mnist_paper("bit_reversal"),
             "modern": lambda: mnist_modern("bit_reversal"),
-            "cpu": lambda: mnist_cpu("bit_reversal"),
+            "cpu": lambda: mnist_cpu("bit_reversal", epochs=8, augment=False),
         },
     ),
     Recipe(
