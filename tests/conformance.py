@@ -26,6 +26,7 @@ from torchs4 import (
     S4DConfig,
     SequenceModel,
     TransformerConfig,
+    UNetModel,
 )
 from torchs4.layers.norms import ScalarLayerNorm
 
@@ -199,6 +200,35 @@ def _model(
     )
 
 
+def _unet(name: str, layer: Any, pools: tuple[int, ...], tokens: bool = False, **options: Any) -> Case:
+    pooling = options.pop("pooling", "none")
+    block = S4BlockConfig(layer=layer, dropout=0.1, **options)
+
+    def make() -> UNetModel:
+        return UNetModel(
+            output_size=5,
+            input_features=2,
+            vocabulary_size=VOCABULARY_SIZE if tokens else None,
+            features=EVEN_FEATURES,
+            num_layers=1,
+            block=block,
+            pooling=pooling,
+            pools=pools,
+            growth=1.5,
+        )
+
+    return Case(
+        f"unet-{name}",
+        make,
+        output_features=5,
+        input_features=None if tokens else 2,
+        pooled=pooling != "none",
+        causal=not layer.bidirectional,
+        growing=isinstance(layer, TransformerConfig),
+        samples_per_frame=math.prod(pools),
+    )
+
+
 S4_CONFIG = S4Config(state_size=STATE_SIZE, **STEP_SIZES)
 S4D_CONFIG = S4DConfig(state_size=STATE_SIZE, **STEP_SIZES)
 LSSL_CONFIG = LSSLConfig(state_size=STATE_SIZE, **STEP_SIZES)
@@ -282,6 +312,9 @@ MODELS = [
     _model("s4-bidirectional-stem-last", replace(S4_CONFIG, bidirectional=True), "last", stem=(2,)),
     _model("s4-bidirectional-batch-mean", replace(S4_CONFIG, bidirectional=True), "mean", norm="batch"),
     _model("transformer-bidirectional-last", replace(TRANSFORMER_CONFIG, bidirectional=True), "last"),
+    _unet("s4-tokens", S4_CONFIG, (3, 2), tokens=True),
+    _unet("s4d-batch-linear-mean", S4D_CONFIG, (2,), norm="batch", mixing="linear", pooling="mean"),
+    _unet("s4-bidirectional", replace(S4_CONFIG, bidirectional=True), (3,)),
 ]
 
 CASES = [*LAYERS, *BLOCKS, *STACKS, *MODELS]

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
         PairModelConfig,
         SequenceModel,
         SequenceModelConfig,
+        UNetModel,
+        UNetModelConfig,
         load_model,
     )
     from torchs4.training.parameter_groups import parameter_groups
@@ -64,6 +66,8 @@ __all__ = [
     "SequenceModelConfig",
     "Transformer",
     "TransformerConfig",
+    "UNetModel",
+    "UNetModelConfig",
     "data",
     "estimators",
     "inference",
@@ -92,6 +96,7 @@ _HOMES = {
         "torchs4.models",
     ),
     **dict.fromkeys(("ForecastModel", "ForecastModelConfig", "Informer", "InformerConfig"), "torchs4.models"),
+    **dict.fromkeys(("UNetModel", "UNetModelConfig"), "torchs4.models"),
     "load_model": "torchs4.models",
 }
 

@@ -68,10 +68,12 @@ class Scaling:
 class InputDescription:
     """What a model gets to read.
 
-    kind: "values" (size numbers at each position) or "tokens" (numbers from 0 to size - 1; 0 is padding).
+    kind: "values" (size numbers at each position) or "tokens" (numbers from 0 to size - 1; 0 is padding where
+        there is any).
     length: of the longest input.
     documents: inputs per example.
-    image: height and width, when positions are the pixels of a picture row by row (for pictures of kernels).
+    image: height and width, when positions are the pixels of a picture row by row.
+    channels: positions of each pixel, when its colours come one after the other.
     sample_rate: positions per second, where that means something.
     scaling: from the data's units to those of the network; None where the data come ready.
     names: of the numbers at each position, or of the tokens, where they have some.
@@ -82,6 +84,7 @@ class InputDescription:
     length: int
     documents: int = 1
     image: tuple[int, int] | None = None
+    channels: int = 1
     sample_rate: float | None = None
     scaling: Scaling | None = None
     names: tuple[str, ...] = ()
@@ -98,6 +101,7 @@ class OutputDescription:
     scaling: from the data's units to those of the network, for values.
     horizon: of a forecast: so many positions at the end are asked for.
     continues: of a forecast: which number of the input each number goes on with.
+    mixtures: of a density: the numbers describe so many logistic distributions.
     """
 
     size: int
@@ -107,6 +111,7 @@ class OutputDescription:
     scaling: Scaling | None = None
     horizon: int = 0
     continues: tuple[int, ...] = ()
+    mixtures: int = 0
 
     def __post_init__(self) -> None:
         require_whole("size", self.size, 1)

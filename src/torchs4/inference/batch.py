@@ -96,9 +96,8 @@ class StreamBatch(Generic[Key]):
         return taken.length, shapes, self._phase(stream)
 
     def _phase(self, stream: Stream) -> int:
-        """How many samples the current frame of a stem has had."""
-        stem = self.model.stem
-        return 0 if stem is None else stream.positions % stem.at_rate(self.rate).stride
+        """How many samples the current frame has had, of a stem or of a U-Net's coarsest level."""
+        return stream.positions % self.model.period(self.rate)
 
     @torch.inference_mode()
     def _advance(self, group: Mapping[Key, Samples]) -> dict[Key, tuple[Samples, Tensor, Any]]:

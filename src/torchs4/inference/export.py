@@ -23,7 +23,7 @@ from torchs4.inference.samples import require_streaming
 from torchs4.inference.stream import Stream
 from torchs4.layers.hooks import are_untouched
 from torchs4.layers.inputs import require_rate
-from torchs4.models import Backbone
+from torchs4.models import Backbone, UNetModel
 
 if TYPE_CHECKING:
     from torchs4.models import SequenceModel
@@ -97,6 +97,11 @@ def onnx_files(
 
 def require_graph(model: SequenceModel) -> None:
     """Refuse a model that has parts without an ONNX form."""
+    if isinstance(model, UNetModel):
+        raise ValueError(
+            "This model is a U-Net, whose levels step at different times: it has no ONNX form. It streams "
+            "and samples in PyTorch."
+        )
     if not are_untouched(*model.modules()):
         raise ValueError("The model has hooks, which a graph would leave out. Remove them before exporting.")
     for number, block in enumerate(model.stack.blocks):

@@ -206,7 +206,7 @@ def advance_by_steps(
 def _pieces(model: SequenceModel, samples: Samples, rate: float) -> Iterator[tuple[int, int]]:
     """Where pieces of a chunk begin and end."""
     # Behind a stem, the blocks see frames: pieces of whole frames make pieces of known lengths for them.
-    stride = 1 if model.stem is None else model.stem.at_rate(rate).stride
+    stride = model.period(rate)
     largest = _PIECES[0] * stride
     most = max(largest, _AT_ONCE // samples.values.shape[0] // largest * largest)
     start, length = 0, samples.length

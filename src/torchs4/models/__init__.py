@@ -9,6 +9,8 @@ from torchs4.models.loading import load_model
 from torchs4.models.pair_model import PairModel, PairModelConfig
 from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig
 from torchs4.models.stack import BlockStack
+from torchs4.models.unet import UNet
+from torchs4.models.unet_model import UNetModel, UNetModelConfig
 
 __all__ = [
     "Backbone",
@@ -23,6 +25,9 @@ __all__ = [
     "PairModelConfig",
     "SequenceModel",
     "SequenceModelConfig",
+    "UNet",
+    "UNetModel",
+    "UNetModelConfig",
     "build_model",
     "bundled_names",
     "load_model",

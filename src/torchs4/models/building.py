@@ -9,13 +9,14 @@ from torchs4.models.forecast_model import ForecastModel, ForecastModelConfig
 from torchs4.models.informer import Informer, InformerConfig
 from torchs4.models.pair_model import PairModel, PairModelConfig
 from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig
+from torchs4.models.unet_model import UNetModel, UNetModelConfig
 
 if TYPE_CHECKING:
     from torchs4.description import InputDescription, OutputDescription
 
 # Whatever can be trained, and what describes it.
-Model = SequenceModel | PairModel | ForecastModel | Informer
-ModelConfig = SequenceModelConfig | PairModelConfig | ForecastModelConfig | InformerConfig
+Model = SequenceModel | UNetModel | PairModel | ForecastModel | Informer
+ModelConfig = SequenceModelConfig | UNetModelConfig | PairModelConfig | ForecastModelConfig | InformerConfig
 
 
 def build_model(config: ModelConfig, given: InputDescription, asked: OutputDescription) -> Model:
@@ -38,11 +39,15 @@ def build_model(config: ModelConfig, given: InputDescription, asked: OutputDescr
         raise ValueError(
             "pooling is 'none', but one answer for each sequence is asked for: choose 'mean' or 'last'."
         )
+    if isinstance(config, UNetModelConfig):
+        ends |= {"image": given.image, "channels": given.channels, "mixtures": asked.mixtures}
     fitted = dataclasses.replace(config, **ends)
+    if isinstance(fitted, UNetModelConfig) and given.documents == 2:
+        raise ValueError("A U-Net reads one sequence, these data have two. Choose SequenceModelConfig(…).")
     if given.documents == 2:
         fields = {field.name: getattr(fitted, field.name) for field in dataclasses.fields(fitted)}
         return PairModel(PairModelConfig(**fields))
-    model = SequenceModel(fitted)
+    model = UNetModel(fitted) if isinstance(fitted, UNetModelConfig) else SequenceModel(fitted)
     if asked.causal and not model.causal:
         raise ValueError(
             "The model sees the future (bidirectional is True), where it would find the answers: this task "

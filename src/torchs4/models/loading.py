@@ -12,13 +12,16 @@ from torchs4.models.informer import Informer
 from torchs4.models.pair_model import PairModel
 from torchs4.models.pretrained import CONFIG_FILE
 from torchs4.models.sequence_model import SequenceModel
+from torchs4.models.unet_model import UNetModel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from torchs4.models.building import Model
 
-_KINDS = {cls.__name__: cls for cls in (SequenceModel, Backbone, PairModel, ForecastModel, Informer)}
+_KINDS = {
+    cls.__name__: cls for cls in (SequenceModel, UNetModel, Backbone, PairModel, ForecastModel, Informer)
+}
 
 
 def load_model(directory: str | Path) -> Model:

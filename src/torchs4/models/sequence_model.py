@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
     from jaxtyping import Bool, Float, Int
 
-    State = dict[str, tuple[Any, ...]]
+    from torchs4.models.unet import UNet
+
+    State = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
         **options: Unpack[SequenceModelOptions],
     ) -> None:
         super().__init__()
-        self.config = config = merge_options(SequenceModelConfig, config, options)
+        self.config = config = merge_options(self.config_class, config, options)
         with drawn_on_cpu(self, device, dtype):
             self._build(config)
 
@@ -146,11 +148,14 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
         if config.stem:
             columns = config.input_features if config.vocabulary_size is None else features
             self.stem = Stem(columns, features, config.stem)
-        self.stack = BlockStack(features, config.num_layers, config.block)
+        self.stack: Any = self._build_stack(config)
         self.pooling = build_pooling(config.pooling)
         self.head: nn.Module = nn.Linear(features, config.output_size)
         self.input_scaling = None if config.input_scaling is None else ColumnScaling(config.input_scaling)
         self.output_scaling = None if config.output_scaling is None else ColumnScaling(config.output_scaling)
+
+    def _build_stack(self, config: Any) -> BlockStack | UNet:
+        return BlockStack(config.features, config.num_layers, config.block)
 
     @property
     def causal(self) -> bool:
@@ -246,6 +251,10 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
         pooled, pooling = self.pooling.prefill(y[:, None], state["pooling"])
         prediction = self._predicted(pooled[:, 0] if self.config.pooling == "none" else pooled)
         return prediction, {"blocks": blocks, "pooling": pooling}
+
+    def period(self, rate: float = 1.0) -> int:
+        """After how many positions a stream is in the same phase again: samples per frame of a stem."""
+        return 1 if self.stem is None else self.stem.at_rate(rate).stride
 
     def initial_state(self, batch_size: int) -> State:
         """The state before the first position: a dictionary of tuples of tensors."""

@@ -2,6 +2,7 @@
 
 from torchs4.tasks.classification import Classification
 from torchs4.tasks.forecast import Forecast, QuantileForecast
+from torchs4.tasks.logistic_mixture import LogisticMixture
 from torchs4.tasks.metrics import ACCURACY, MAE, MSE, PERPLEXITY, PINBALL, SCALED_MAE, SCALED_MSE, Metric
 from torchs4.tasks.next_token import NextToken
 from torchs4.tasks.regression import PositionRegression, Regression
@@ -17,6 +18,7 @@ __all__ = [
     "SCALED_MSE",
     "Classification",
     "Forecast",
+    "LogisticMixture",
     "Metric",
     "NextToken",
     "PositionRegression",

@@ -88,10 +88,15 @@ def draw(folder: RunFolder, model: Model, data: SequenceData) -> None:
     layers = [module for module in model.modules() if isinstance(module, SSMLayer)]
     if not layers or isinstance(model, Informer):
         return
-    # Behind a stem, positions are frames, and frames are no pixels.
+    # Behind a stem, positions are frames, and frames are no pixels. Channels lie side by side.
     stride = math.prod(model.config.stem) * getattr(model.config, "patch", 1)
     length = math.ceil(data.input.length / stride)
-    image = None if model.config.stem else data.input.image
+    given = data.input
+    image = (
+        None
+        if model.config.stem or given.image is None
+        else (given.image[0], given.image[1] * given.channels)
+    )
     with torch.no_grad():
         kernels = {
             title: layer.kernel(length)[0, :_SHOWN].cpu()

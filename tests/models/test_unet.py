@@ -1,0 +1,134 @@
+"""The U-Net over time: causal at every position, and its coarser levels step only when a frame is due."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from conformance import assert_close, run_chunks, run_steps
+
+from torchs4 import S4BlockConfig, S4Config, UNetModel, UNetModelConfig
+from torchs4.inference import StreamBatch, export_onnx
+
+# A float64 kernel is within 1e-12; seven stages add a little.
+TOLERANCE = 1e-11
+LENGTH = 150
+
+
+def density_model(**options: Any) -> UNetModel:
+    torch.manual_seed(0)
+    options = {"features": 4, "num_layers": 1, "growth": 1.5, **options}
+    block = S4BlockConfig(layer=S4Config(state_size=4, min_step_size=0.01, max_step_size=0.2))
+    return UNetModel(
+        output_size=256, vocabulary_size=769, pooling="none", block=block, channels=3, image=(4, 4), **options
+    ).eval()
+
+
+def tokens(batch: int, length: int, seed: int = 1) -> torch.Tensor:
+    return torch.randint(769, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def test_no_position_sees_its_future_and_all_see_their_past() -> None:
+    model, x = density_model().double(), tokens(1, LENGTH)
+    # One sequence for each position that is changed.
+    changed = x.repeat(LENGTH, 1)
+    changed[torch.arange(LENGTH), torch.arange(LENGTH)] = (x[0] + 1) % 769
+    with torch.no_grad():
+        difference = (model(changed) - model(x)).abs().amax(-1)
+    is_before = torch.arange(LENGTH) < torch.arange(LENGTH)[:, None]
+    assert difference[is_before].max() < TOLERANCE
+    assert (difference.diagonal() > 1e-6).all()
+    # Through every level: far behind a change, something of it is left.
+    assert (difference[0, 1:] > TOLERANCE).all()
+
+
+def test_a_frame_is_the_pixel_that_was_just_read() -> None:
+    model, x = density_model(pools=(3,)), tokens(1, 12)
+    inputs: list[torch.Tensor] = []
+    level = model.stack.levels[0]
+    level.gather.register_forward_pre_hook(lambda module, given: inputs.append(given[0]))
+    after = []
+    level.down.register_forward_hook(lambda module, given, output: after.append(output))
+    with torch.no_grad():
+        model(x)
+    # Position 0 reads the start, positions 1, 2, 3 the channels of the first pixel.
+    assert torch.equal(inputs[0][0, 1], after[0][0, 1:4].flatten())
+
+
+def test_coarser_levels_step_once_in_3_12_and_48_positions() -> None:
+    model, x = density_model(), tokens(2, 96)
+    counts = [0] * 4
+    stages = [*(level.down for level in model.stack.levels), model.stack.centre]
+    for number, stage in enumerate(stages):
+
+        def count(module: Any, given: Any, output: Any, number: int = number) -> None:
+            counts[number] += 1
+
+        stage.blocks[0].register_forward_hook(count)
+    with torch.no_grad():
+        run_steps(model, x)
+    assert counts == [96, 32, 8, 2]
+
+
+@pytest.mark.parametrize("cuts", [[1, 2, 3], [48, 96], [3, 4, 50, 149], list(range(7, 150, 7))])
+def test_chunks_and_steps_agree_with_the_whole_over_all_levels(cuts: list[int]) -> None:
+    model, x = density_model().double(), tokens(2, LENGTH)
+    with torch.no_grad():
+        whole = model(x)
+        assert_close(run_chunks(model, x, cuts)[0], whole, TOLERANCE)
+        assert_close(run_steps(model, x)[0], whole, TOLERANCE)
+
+
+def test_streams_at_different_positions_go_on_side_by_side() -> None:
+    model, x = density_model(), tokens(2, 60)
+    batch: StreamBatch[str] = StreamBatch(model)
+    batch.join("early")
+    batch.push({"early": x[0, :5].tolist()})
+    batch.join("late")
+    together = batch.push({"early": x[0, 5:30].tolist(), "late": x[1, :25].tolist()})
+    with torch.no_grad():
+        assert_close(together["early"], model(x[:1, :30])[0, 5:], 1e-5)
+        assert_close(together["late"], model(x[1:, :25])[0], 1e-5)
+
+
+def test_a_batch_at_different_positions_is_refused() -> None:
+    model, x = density_model(), tokens(2, 4)
+    _, state = model.prefill(x)
+    state["blocks"]["position"] = (torch.tensor([4, 5]),)
+    with pytest.raises(ValueError, match=r"different positions \(\[4, 5\]\).*began together"):
+        model.step(x[:, 0], state)
+
+
+def test_another_models_state_is_refused() -> None:
+    model, other = density_model(), density_model(pools=(3, 4))
+    with pytest.raises(ValueError, match=r"7 entries in 'blocks'; this U-Net has 5"):
+        other.step(tokens(1, 1)[:, 0], model.initial_state(1))
+    with pytest.raises(ValueError, match=r"state is tuple; expected what initial_state"):
+        model.stack.prefill(torch.zeros(1, 2, 4), ())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pools": ()}, "at least one coarser level"),
+        ({"pools": (0,)}, "pools"),
+        ({"growth": 0.5}, "growth"),
+        ({"stem": (2,)}, "choose pools"),
+        ({"block": S4BlockConfig(pre_norm=False)}, "leave pre_norm and residual True"),
+    ],
+)
+def test_what_a_unet_cannot_be_is_told(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        UNetModelConfig(**options)
+
+
+def test_it_says_that_it_has_no_graph(tmp_path: Any) -> None:
+    with pytest.raises(ValueError, match="U-Net, whose levels step at different times"):
+        export_onnx(density_model(), tmp_path / "graph")
+
+
+def test_the_least_number_of_weights_is_a_bound() -> None:
+    for options in ({}, {"pools": (2,), "feed_forward": 3, "num_layers": 2}):
+        model = density_model(**options)
+        assert 0 < model.config.least_weights() < sum(weight.numel() for weight in model.parameters())
