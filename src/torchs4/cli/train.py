@@ -27,6 +27,7 @@ Presets = TypeVar("Presets")
 
 _PRESETS: dict[Preset, str] = {
     "paper": "the hyperparameters of the publication",
+    "paper-large": "those of its large model",
     "modern": "those of the updated results",
     "cpu": "small, made for two cores and about an hour",
 }

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from torchs4.data.cifar import CIFAR10
+from torchs4.data.density import CIFAR10Density, MNISTDensity, picture_tokens
 from torchs4.data.digits import BundledDigits, Digits, LabeledDigits, load_digits
 from torchs4.data.electricity import Electricity
 from torchs4.data.ett import ETT
@@ -31,12 +32,14 @@ from torchs4.description import Batch, InputDescription
 CONFIGS = (
     BundledDigits,
     CIFAR10,
+    CIFAR10Density,
     ETT,
     Electricity,
     GivenData,
     IMDB,
     ListOps,
     MNIST,
+    MNISTDensity,
     Pathfinder,
     Retrieval,
     SeriesFile,
@@ -65,6 +68,7 @@ __all__ = [
     "OWN_DATA",
     "Batch",
     "BundledDigits",
+    "CIFAR10Density",
     "DataConfig",
     "DatasetMissingError",
     "Digits",
@@ -73,6 +77,7 @@ __all__ = [
     "InputDescription",
     "LabeledDigits",
     "ListOps",
+    "MNISTDensity",
     "Pathfinder",
     "Retrieval",
     "SequenceData",
@@ -88,5 +93,6 @@ __all__ = [
     "from_arrays",
     "from_dataset",
     "load_digits",
+    "picture_tokens",
     "read_idx",
 ]

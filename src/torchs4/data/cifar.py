@@ -77,9 +77,7 @@ class CIFAR10:
 
     def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """Read `folder/cifar-10-batches-bin`, the binary version as published."""
-        name = f"cifar10-{'grey' if self.grey else 'colour'}-v1"
-        build = partial(_read_all, folder / "cifar-10-batches-bin", _luminance if self.grey else _interleave)
-        arrays = prepared_arrays(folder, name, build)
+        arrays = _grey_arrays(folder) if self.grey else colour_arrays(folder)
         images, labels = arrays["train_images"], arrays["train_labels"]
         train, validation = hold_out(len(labels), self.validation_fraction, self.seed)
         convert = _standardise_grey if self.grey else _standardise_colour
@@ -93,6 +91,21 @@ class CIFAR10:
                 arrays["test_images"], arrays["test_labels"], np.arange(len(arrays["test_labels"])), convert
             ),
         )
+
+
+def colour_arrays(folder: Path) -> dict[str, NDArray[np.uint8]]:
+    """Pictures (count, 1024, 3) and labels of both parts, mapped into memory."""
+    return _arrays(folder, "cifar10-colour-v1", _interleave)
+
+
+def _grey_arrays(folder: Path) -> dict[str, NDArray[np.uint8]]:
+    return _arrays(folder, "cifar10-grey-v1", _luminance)
+
+
+def _arrays(
+    folder: Path, name: str, arrange: Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
+) -> dict[str, NDArray[np.uint8]]:
+    return prepared_arrays(folder, name, partial(_read_all, folder / "cifar-10-batches-bin", arrange))
 
 
 def _read_all(

@@ -75,7 +75,7 @@ class MNIST:
 
     def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """Read `folder/mnist`, which holds the four published files, gzipped or not."""
-        arrays = prepared_arrays(folder, "mnist-v1", partial(_read_all, folder / "mnist"))
+        arrays = digit_arrays(folder)
         order = self._order()
         convert = scale_grey if order is None else partial(_scale_in_order, order)
         convert_train = partial(_moved, convert) if self.augment else convert
@@ -95,6 +95,11 @@ class MNIST:
         if self.permutation == "random":
             return np.random.default_rng(self.permutation_seed).permutation(PIXELS)
         return bit_reversal(PIXELS) if self.permutation == "bit_reversal" else None
+
+
+def digit_arrays(folder: Path) -> dict[str, NDArray[np.uint8]]:
+    """Digits (count, 784) and labels of both parts, mapped into memory."""
+    return prepared_arrays(folder, "mnist-v1", partial(_read_all, folder / "mnist"))
 
 
 class GreyImages(NamedTuple):

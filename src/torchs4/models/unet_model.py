@@ -25,8 +25,8 @@ class UNetModelConfig(SequenceModelConfig):
     pools: how many positions become one at each level: 3 4 4 makes pixels of channels, then 4 and 16 pixels.
     growth: how many times as wide each coarser level is.
     feed_forward: how many times as wide the layer inside the feed-forward is that follows each block.
-    image: height and width of the pictures, where tokens are their values: 1 + value + 256 · channel, pixel by
-        pixel and row by row, after a 0.
+    image: height and width of the pictures, where tokens are their values: 1 + value + 256 · channel, pixel
+        by pixel and row by row, after a 0.
     channels: values of each pixel.
     mixtures: a prediction holds so many logistic distributions instead of a number for each value.
     """

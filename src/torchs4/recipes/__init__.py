@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from torchs4.recipes import forecasting, images, language, long_range_arena, speech
+from torchs4.recipes import density, forecasting, images, language, long_range_arena, speech
 from torchs4.recipes.recipe import PRESETS, Preset, Recipe, network
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ __all__ = [
 # The one table from names to configurations.
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
-    for module in (images, long_range_arena, speech, forecasting, language)
+    for module in (images, density, long_range_arena, speech, forecasting, language)
     for recipe in module.RECIPES
 }
 

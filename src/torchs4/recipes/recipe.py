@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torchs4.training.config import TrainingConfig
 
-Preset = Literal["paper", "modern", "cpu"]
+Preset = Literal["paper", "paper-large", "modern", "cpu"]
 PRESETS: tuple[Preset, ...] = get_args(Preset)
 
 

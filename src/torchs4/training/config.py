@@ -11,6 +11,7 @@ from torchs4.data.sequences import DataConfig
 from torchs4.models import ModelConfig, SequenceModelConfig
 
 ScheduleKind = Literal["cosine", "plateau", "steps", "constant"]
+OptimizerKind = Literal["adamw", "lamb"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
 Data = TypeVar("Data", bound=DataConfig)
@@ -21,9 +22,10 @@ _LARGEST = 1e9
 
 @dataclass(frozen=True)
 class OptimizerOptions:
-    """AdamW and its schedule.
+    """The optimiser and its schedule.
 
     Attributes:
+        optimizer: "adamw", or "lamb", whose steps are as long, relative to a weight matrix, as lr says.
         lr: learning rate of everything but the state-space parameters.
         weight_decay: how fast weights that the loss does not hold shrink.
         ssm_lr: highest learning rate of the state-space parameters, which have no weight decay.
@@ -46,6 +48,7 @@ class OptimizerOptions:
             those of the last one; 0.999 is usual, 0 does not average.
     """
 
+    optimizer: OptimizerKind = "adamw"
     lr: float = 0.01
     ssm_lr: float = 1e-3
     step_size_lr: float | None = None
@@ -62,6 +65,7 @@ class OptimizerOptions:
     average: float = 0.0
 
     def __post_init__(self) -> None:
+        require_choice("optimizer", self.optimizer, get_args(OptimizerKind))
         require_probability("average", self.average)
         for name in ("lr", "ssm_lr", "step_size_lr", "weight_decay", "clip"):
             if getattr(self, name) is not None:

@@ -21,6 +21,7 @@ from torchs4.training.batches import BatchStream, Share, share_of, training_rows
 from torchs4.training.checkpoints import has_any, load_newest, load_state, replace_folder, save_state
 from torchs4.training.devices import device_random_state, set_device_random_state
 from torchs4.training.evaluation import evaluate, move
+from torchs4.training.lamb import Lamb
 from torchs4.training.parameter_groups import parameter_groups
 from torchs4.training.provenance import memory_mb
 from torchs4.training.room import require_room
@@ -156,7 +157,8 @@ class Trainer:
         self.rates = [group["lr"] for group in groups]
         # Before it is prepared: what wraps a model cannot be copied with it.
         self.average = WeightAverage(model.to(accelerator.device), optim.average) if optim.average else None
-        self.model, self.optimizer = accelerator.prepare(model, torch.optim.AdamW(groups))
+        kind = Lamb if optim.optimizer == "lamb" else torch.optim.AdamW
+        self.model, self.optimizer = accelerator.prepare(model, kind(groups))
         # Processes start with the same weights, but drop different values.
         torch.manual_seed(config.seed + 7919 * self.share.rank)
         self.lengths = data.train.lengths if optim.similar_lengths else None
