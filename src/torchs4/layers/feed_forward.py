@@ -34,11 +34,12 @@ class FeedForward(nn.Module):
         self, x: Float[Tensor, "B *L H"], mask: Bool[Tensor, "B L"] | None = None
     ) -> Float[Tensor, "B *L H"]:
         """Whole sequences, chunks or one position: it is all the same to it."""
-        y = self._activation(_mixed(self.expand, normalise(self.norm, x, mask)))
-        return x + _mixed(self.contract, self.dropout(y))
+        y = self._activation(mixed(self.expand, normalise(self.norm, x, mask)))
+        return x + mixed(self.contract, self.dropout(y))
 
 
-def _mixed(linear: nn.Linear, x: Tensor) -> Tensor:
+def mixed(linear: nn.Linear, x: Float[Tensor, "B *L I"]) -> Float[Tensor, "B *L O"]:
+    """What a linear layer gives, by the library that is fast on this processor."""
     if x.ndim == 3 and is_plain(linear, nn.Linear) and linear.bias is not None:
         return ops.linear(x, linear.weight) + linear.bias
     return linear(x)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from torchs4.layers.block import S4Block, S4BlockConfig
-from torchs4.layers.feed_forward import FeedForward
+from torchs4.layers.feed_forward import FeedForward, mixed
 from torchs4.layers.hooks import run_hooked
 from torchs4.layers.inputs import position_mask, require_padding_at_end, require_sequence, require_vector
 from torchs4.layers.norms import build_norm, normalise
@@ -93,11 +93,11 @@ class Level(nn.Module):
         first = -count % self.pool
         due = -(-(x.shape[1] - first) // self.pool)
         series = torch.cat([window, x], dim=1)[:, first : first + due * self.pool]
-        return self.gather(series.unflatten(1, (due, self.pool)).flatten(2))
+        return mixed(self.gather, series.unflatten(1, (due, self.pool)).flatten(2))
 
     def unfold(self, frames: Float[Tensor, "B F h"]) -> Float[Tensor, "B F*p H"]:
         """What frames say to each of the positions that they serve."""
-        return self.spread(frames).unflatten(-1, (self.pool, -1)).flatten(1, 2)
+        return mixed(self.spread, frames).unflatten(-1, (self.pool, -1)).flatten(1, 2)
 
 
 class UNet(nn.Module):
