@@ -20,8 +20,10 @@ from torchs4.data import (
     CIFAR10,
     ETT,
     IMDB,
+    CIFAR10Density,
     Electricity,
     ListOps,
+    MNISTDensity,
     Retrieval,
     SpeechCommands,
     Weather,
@@ -30,7 +32,7 @@ from torchs4.data import (
 from torchs4.data.sequences import SequenceData, Split
 from torchs4.description import Batch, InputDescription
 from torchs4.recipes.forecasting import SERIES
-from torchs4.tasks import Classification, Forecast, NextToken, PositionRegression, Task
+from torchs4.tasks import Classification, Forecast, LogisticMixture, NextToken, PositionRegression, Task
 from torchs4.training.config import BudgetOptions
 from torchs4.training.display import Display
 from torchs4.training.loop import Trainer
@@ -90,15 +92,30 @@ PUBLISHED = {
 
 
 # Those that the paper does not have.
-OURS = {"digits", "characters"}
+OURS = {"digits", "characters", "mnist-density"}
+DENSITY = "cifar-density"
 
 
 def test_every_task_of_the_paper_has_every_preset() -> None:
-    assert set(recipes.RECIPES) == {*OURS, *PUBLISHED, *FORECASTS}
+    assert set(recipes.RECIPES) == {*OURS, DENSITY, *PUBLISHED, *FORECASTS}
     for name in OURS:
         assert set(recipes.RECIPES[name].presets) == {"cpu"}
     for name in PUBLISHED:
         assert tuple(recipes.RECIPES[name].presets) == ("paper", "modern", "cpu")
+
+
+def test_the_density_has_the_published_sizes() -> None:
+    recipe = recipes.RECIPES[DENSITY]
+    assert tuple(recipe.presets) == ("paper", "paper-large", "cpu")
+    # Table 7.
+    assert recipe.published == {"paper": 2.92, "paper-large": 2.85}
+    for preset, sizes in (("paper", (8, 128, 0.0)), ("paper-large", (16, 192, 0.1))):
+        config = recipe.config(preset)  # type: ignore[arg-type]
+        model, optim = config.model, config.optim
+        assert (model.num_layers, model.features, model.block.dropout) == sizes
+        assert (model.pools, model.feed_forward, model.block.pre_norm) == ((3, 4, 4), 2, True)
+        assert (optim.optimizer, optim.lr, optim.average) == ("lamb", 0.005, 0.9995)
+        assert (config.data.mixtures, config.data.validation_fraction) == (0, 0.02)
 
 
 def test_forecasts_are_the_fifty_settings_of_the_benchmark() -> None:
@@ -238,7 +255,7 @@ class Random(Split):
         draws = np.random.default_rng(rows)
         output = self.task.output
         leading = (count, description.length) if output.per_position else (count,)
-        y = torch.from_numpy(draws.integers(0, output.size, leading))
+        y = torch.from_numpy(draws.integers(0, 256 if output.mixtures else output.size, leading))
         if isinstance(self.task, PositionRegression):
             y = torch.from_numpy(draws.standard_normal((*leading, output.size), dtype=np.float32))
         if description.kind == "values":
@@ -259,6 +276,9 @@ def fake_data(config: Any) -> SequenceData:
             description, task = InputDescription("tokens", 130, 64), Classification(("bad", "good"))
         case Retrieval():
             description = InputDescription("tokens", 97, 64, documents=2)
+        case CIFAR10Density() | MNISTDensity():
+            description = InputDescription("tokens", 257, 64, image=(8, 8))
+            task = NextToken(256) if config.mixtures == 0 else LogisticMixture(mixtures=config.mixtures)
         case WikiText2():
             description, task = InputDescription("tokens", 50, 64), NextToken(50, unit="character")
         case ETT() | Weather() | Electricity():

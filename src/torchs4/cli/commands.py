@@ -27,6 +27,7 @@ USAGE = """\
   s4 compare RUN RUN …           a table and a picture of several runs
   s4 stream RUN FILE             predictions as samples come, from a file or a pipe
   s4 generate RUN --prompt TEXT  text that a model of characters writes
+  s4 sample RUN -n 16            pictures that a density draws; --complete FILE goes on with one
   s4 table NAME                  our results beside the paper's: lra, images, speech, forecast
   s4 reproduce [NAME …]          train one experiment after the other, and go on where it stopped
   s4 export RUN --to onnx|web    a model as ONNX graphs, which need no PyTorch, or with a page for browsers
@@ -53,6 +54,7 @@ COMMANDS = {
     "evaluate": ("torchs4.cli.results", "evaluate_run"),
     "stream": ("torchs4.cli.stream", "stream"),
     "generate": ("torchs4.cli.generate", "generate"),
+    "sample": ("torchs4.cli.sample", "sample"),
     "export": ("torchs4.cli.export", "export"),
     "serve": ("torchs4.cli.serve", "serve"),
     "compare": ("torchs4.cli.results", "compare"),

@@ -1,8 +1,9 @@
-"""Trained models at work: streams, text that is written, graphs for other runtimes."""
+"""Trained models at work: streams, text and pictures that they make, graphs for other runtimes."""
 
 from typing import TYPE_CHECKING, Any
 
 from torchs4.inference.batch import StreamBatch
+from torchs4.inference.drawing import complete, draw
 from torchs4.inference.generate import Sampling, generate, generate_each
 from torchs4.inference.predict import classify, predict
 from torchs4.inference.stream import Stream
@@ -19,6 +20,8 @@ __all__ = [
     "Stream",
     "StreamBatch",
     "classify",
+    "complete",
+    "draw",
     "export_onnx",
     "export_web",
     "generate",

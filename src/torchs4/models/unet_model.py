@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+# Features of a processor's vector; heads of attention divide it, too.
+_WIDTH_STEP = 8
+
+
 @dataclass(frozen=True)
 class UNetModelConfig(SequenceModelConfig):
     """Options of a UNetModel: those of a SequenceModel, whose layers and features are the finest level's.
 
     num_layers: blocks of each level on the way down, as many on the way up, and as many in the coarsest.
     pools: how many positions become one at each level: 3 4 4 makes pixels of channels, then 4 and 16 pixels.
-    growth: how many times as wide each coarser level is.
+    growth: how many times as wide each coarser level is, up to rounding to a multiple of 8.
     feed_forward: how many times as wide the layer inside the feed-forward is that follows each block.
     image: height and width of the pictures, where tokens are their values: 1 + value + 256 · channel, pixel
         by pixel and row by row, after a 0.
@@ -66,7 +70,8 @@ class UNetModelConfig(SequenceModelConfig):
     @property
     def widths(self) -> tuple[int, ...]:
         """Features of each level, the finest first."""
-        return tuple(round(self.features * self.growth**level) for level in range(len(self.pools) + 1))
+        coarser = (self.features * self.growth**level for level in range(1, len(self.pools) + 1))
+        return self.features, *(_WIDTH_STEP * max(1, round(width / _WIDTH_STEP)) for width in coarser)
 
     def least_weights(self) -> int:
         """How many weights such a model has at least."""

@@ -27,6 +27,8 @@ VALUES = 256
 _HALF = (VALUES - 1) / 2
 # Narrower than a hundredth of a value, a distribution is one value: its gradient would only be noise.
 _LEAST_LOG_SCALE = math.log(1 / _HALF) - 5
+# Wider than a hundred times all values, it is flat, and a bin's share of it would round to nothing.
+_LARGEST_LOG_SCALE = 5.0
 # At the start, distributions stand side by side over all values, each about as wide as its share of them.
 _START_LOG_SCALE = -1.5
 
@@ -48,15 +50,15 @@ class LogisticMixture(NextToken):
         return OutputDescription(3 * self.mixtures, per_position=True, causal=True, mixtures=self.mixtures)
 
     def sums(self, prediction: Tensor, batch: Batch) -> Tensor:
-        asked, bits = asked_positions(batch), log_probability(prediction, batch.y)
-        return -(bits if asked is None else bits.where(asked, 0)).sum()[None]
+        asked, each = asked_positions(batch), log_probability(prediction, batch.y)
+        return -(each if asked is None else each.where(asked, 0)).sum()[None]
 
 
 def log_probability(prediction: Float[Tensor, "... 3*K"], values: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
     """The logarithm of how likely these values are."""
     weights, middles, log_scales = _parts(prediction)
     values = values[..., None]
-    x = (values - _HALF) / _HALF
+    x = (values.to(middles.dtype) - _HALF) / _HALF
     inverse = torch.exp(-log_scales)
     centred = (x - middles) * inverse
     half_bin = inverse / (2 * _HALF)
@@ -76,7 +78,10 @@ def log_probabilities(prediction: Float[Tensor, "... 3*K"]) -> Float[Tensor, "..
 
 
 def _parts(prediction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    weights, middles, log_scales = prediction.float().chunk(3, dim=-1)
-    spread = torch.linspace(-1, 1, weights.shape[-1] + 2, device=prediction.device)[1:-1]
-    log_scales = (log_scales + _START_LOG_SCALE).clamp(min=_LEAST_LOG_SCALE)
+    # Half precision has no digits for bins.
+    prediction = prediction.to(torch.promote_types(prediction.dtype, torch.float32))
+    weights, middles, log_scales = prediction.chunk(3, dim=-1)
+    count = weights.shape[-1]
+    spread = torch.linspace(-1, 1, count + 2, dtype=prediction.dtype, device=prediction.device)[1:-1]
+    log_scales = (log_scales + _START_LOG_SCALE).clamp(_LEAST_LOG_SCALE, _LARGEST_LOG_SCALE)
     return weights.log_softmax(-1), middles + spread, log_scales
