@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import nn
+
 from torchs4.configuration import FROM_DATA, require_at_least, require_whole
 from torchs4.layers.signatures import lists_options
 from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig
@@ -12,13 +15,16 @@ from torchs4.models.unet import UNet
 from torchs4.tasks.logistic_mixture import log_probabilities
 
 if TYPE_CHECKING:
-    import torch
     from jaxtyping import Float
     from torch import Tensor
 
 
 # Features of a processor's vector; heads of attention divide it, too.
 _WIDTH_STEP = 8
+
+
+# Values of a pixel, and how much of an embedding says which channel it is of.
+_VALUES, _CHANNEL_SHARE = 256, 0.5
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,11 @@ class UNetModel(SequenceModel):
     ) -> None:
         super().__init__(config, device=device, dtype=dtype, **options)
 
+    def _build(self, config: UNetModelConfig) -> None:  # type: ignore[override]
+        super()._build(config)
+        if config.image is not None and isinstance(self.encoder, nn.Embedding):
+            _start_alike(self.encoder.weight, config.channels)
+
     def _build_stack(self, config: UNetModelConfig) -> UNet:
         return UNet(config.widths, config.pools, config.num_layers, config.block, config.feed_forward)
 
@@ -114,3 +125,19 @@ class UNetModel(SequenceModel):
     def value_logits(self, prediction: Float[Tensor, "... O"]) -> Float[Tensor, "... 256"]:
         """Logarithms of how likely each value of a pixel is, up to a constant."""
         return log_probabilities(prediction) if self.config.mixtures else prediction
+
+
+@torch.no_grad()
+def _start_alike(weight: Float[Tensor, "1+256*c H"], channels: int) -> None:
+    """Let neighbouring values start with similar embeddings: drawn at random, each had to be learned alone.
+
+    Values are waves over 0 … 255, the long ones strongest; channels add a vector of their own.
+    """
+    waves = torch.arange(weight.shape[1], dtype=weight.dtype)
+    places = (torch.arange(_VALUES, dtype=weight.dtype) + 0.5) / _VALUES
+    strength = (1 + waves).rsqrt()
+    code = torch.cos(torch.pi * places[:, None] * (1 + waves)) * strength
+    code /= code.square().mean().sqrt()
+    for channel in range(channels):
+        own = _CHANNEL_SHARE * torch.randn(weight.shape[1], dtype=weight.dtype)
+        weight[1 + channel * _VALUES : 1 + (channel + 1) * _VALUES] = code + own
