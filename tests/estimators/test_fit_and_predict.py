@@ -154,3 +154,23 @@ def test_predicting_with_something_else_is_refused_in_words(
 ) -> None:
     assert run("predict", "nothing", "new.csv") == 1
     assert "holds no estimator.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        ("{", "not readable JSON"),
+        ('{"path": "", "values": ' + "[" * 800 + "]" * 800 + "}", "is damaged"),
+        ("[" * 100_000, "is damaged"),
+        ('{"depth": 3}', "has no field depth"),
+    ],
+    ids=["cut", "nested", "deeper", "unknown"],
+)
+def test_a_damaged_layout_is_told(
+    layout: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    description = {"format": 1, "estimator": "S4Regressor", "members": 0, "parameters": {}, "fitted": {}}
+    (tmp_path / "estimator.json").write_text(json.dumps(description))
+    (tmp_path / "data.json").write_text(layout)
+    assert run("predict", tmp_path, "new.csv") == 1
+    assert message in " ".join(capsys.readouterr().err.split())

@@ -105,6 +105,10 @@ def test_damaged_files_are_told(tmp_path: Path) -> None:
     (tmp_path / "estimator.json").write_text(json.dumps({**description, "format": 9}))
     with pytest.raises(ValueError, match="has format 9"):
         S4Forecaster.load(tmp_path)
+    for damage in ({"fitted": {}}, {"parameters": {"depth": 3}}):
+        (tmp_path / "estimator.json").write_text(json.dumps({**description, **damage}))
+        with pytest.raises(ValueError, match="damaged"):
+            S4Forecaster.load(tmp_path)
     (tmp_path / "estimator.json").write_text("{")
     with pytest.raises(ValueError, match="damaged, or was not written"):
         S4Forecaster.load(tmp_path)

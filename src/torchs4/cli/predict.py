@@ -76,10 +76,16 @@ def _layout(folder: Path) -> SequenceFiles:
             f"torchs4.estimators.load_estimator({str(folder)!r}).predict(X)."
         )
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        return from_plain(SequenceFiles, _read_json(path), path)
+    except RecursionError as error:
+        raise ValueError(f"{path} is damaged: values inside one another without end.") from error
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not readable JSON ({error}).") from error
-    return from_plain(SequenceFiles, plain, path)
 
 
 def _table(estimator: Any, x: Any, rate: float) -> tuple[list[str], list[list[Any]]]:

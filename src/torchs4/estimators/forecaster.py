@@ -6,7 +6,6 @@ Axes: n windows, T rows of history, H of a horizon, k targets, q levels, i inter
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
@@ -18,18 +17,28 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from torchs4.configuration import require_config, require_whole, with_options
-from torchs4.data.series import Columns, Part, Windows, WindowSplit, forecasting_data
-from torchs4.data.series_table import Series
+from torchs4.configuration import require_config, require_whole
+from torchs4.data.series import Columns, Windows, WindowSplit
 from torchs4.data.time_stamps import calendar_features, following
 from torchs4.estimators.backtest import Backtest, compare
-from torchs4.estimators.series_input import OneSeries, read_all
+from torchs4.estimators.calibration import spread, widening_for
+from torchs4.estimators.forecast_training import (
+    MOST_WINDOWS,
+    usual_budget,
+    usual_network,
+    usual_optimizer,
+    windows_of,
+)
+from torchs4.estimators.member import train_member
+from torchs4.estimators.series_input import (
+    OneSeries,
+    as_frame,
+    of_series,
+    read_all,
+    require_changing,
+    scale_of,
+)
 from torchs4.models import ForecastModel, ForecastModelConfig
-from torchs4.tasks import Forecast, QuantileForecast
-from torchs4.training.config import BudgetOptions, OptimizerOptions
-from torchs4.training.display import BriefDisplay, Display
-from torchs4.training.loop import TrainingInterrupted
-from torchs4.training.session import train
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,11 +52,7 @@ if TYPE_CHECKING:
 
 # Rows of history, if nobody says: so many horizons, but not fewer or more rows than that.
 _HORIZONS, _LEAST_HISTORY, _MOST_HISTORY = 3, 96, 720
-# Patches of a window: fewer rows in each where windows are short.
-_PATCHES, _LONGEST_PATCH = 40, 12
 _BATCH = 64
-# Windows that intervals are widened by, and that a backtest looks at.
-_MOST_WINDOWS = 400
 # Rows of a history to draw, in horizons.
 _DRAWN = 4
 
@@ -138,13 +143,13 @@ class S4Forecaster(BaseEstimator):
                 raise ValueError(f"data has no column {name!r}; it has {', '.join(map(repr, columns))}.")
         order = [columns.index(name) for name in (*names, *others)]
         found = [one._replace(values=one.values[:, order]) for one in found]
-        _require_changing(found, names)
+        require_changing(found, names)
         shortest = min(len(one.values) for one in found)
         windows = self._windows(shortest, horizon)
         self.targets_, self.horizon_, self.history_ = names, horizon, windows.history
         self.covariates_, self.known_ = tuple(map(str, covariates)), tuple(map(str, known))
         self.time_, self.series_, self.levels_ = time, series, levels
-        self.scales_ = {one.name: _scale(one.values[: len(one.values) - self._held(one)]) for one in found}
+        self.scales_ = {one.name: scale_of(one.values[: len(one.values) - self._held(one)]) for one in found}
         with ExitStack() as stack:
             place = Path(self.output or stack.enter_context(TemporaryDirectory(prefix="torchs4-")))
             self.calendar_, self.members_ = self._train(found, windows, place)
@@ -176,7 +181,7 @@ class S4Forecaster(BaseEstimator):
         for one in recent:
             if len(one.values) < self.history_:
                 raise ValueError(
-                    f"There are {len(one.values)} rows to go on from{_of(one)}; expected at least "
+                    f"There are {len(one.values)} rows to go on from{of_series(one)}; expected at least "
                     f"{self.history_}, "
                     f"the history that a forecast sees."
                 )
@@ -207,7 +212,7 @@ class S4Forecaster(BaseEstimator):
             raise ValueError(f"test_fraction is {test_fraction}; it must lie between 0 and 1, like 0.2.")
         columns, found = read_all(data, (), time, series)
         earlier = {
-            one.name: _as_frame(one, columns, len(one.values) - round(len(one.values) * test_fraction))
+            one.name: as_frame(one, columns, len(one.values) - round(len(one.values) * test_fraction))
             for one in found
         }
         options = {"target": target, "horizon": horizon, "covariates": covariates, "known": known}
@@ -220,12 +225,12 @@ class S4Forecaster(BaseEstimator):
         for one in found:
             one = one._replace(values=one.values[:, order])
             first = len(one.values) - round(len(one.values) * test_fraction)
-            starts = _spread(first, len(one.values) - horizon, _MOST_WINDOWS // len(found))
+            starts = spread(first, len(one.values) - horizon, MOST_WINDOWS // len(found))
             if not len(starts):
                 raise ValueError(
-                    f"The last {test_fraction:.0%} of the rows{_of(one)} are {len(one.values) - first}, "
-                    f"fewer than a "
-                    f"horizon of {horizon}. Choose a larger test_fraction."
+                    f"The last {test_fraction:.0%} of the rows{of_series(one)} are "
+                    f"{len(one.values) - first}, fewer than a horizon of {horizon}. Choose a larger "
+                    f"test_fraction."
                 )
             scored.append((one, starts, copy._quantiles(one, starts)))
         return compare(scored, copy.targets_, copy.levels_, horizon)
@@ -271,7 +276,7 @@ class S4Forecaster(BaseEstimator):
             self._ahead(one),
             quantiles[:, place],
             self.levels_,
-            title=f"{target}{_of(one)}: the next {self.horizon_} rows",
+            title=f"{target}{of_series(one)}: the next {self.horizon_} rows",
             truth=came,
         )
 
@@ -343,7 +348,9 @@ class S4Forecaster(BaseEstimator):
         )
         tried = {}
         for calendar in choices:
-            data = self._data(found, windows, calendar)
+            scaled = [one._replace(values=self._scaled(one)) for one in found]
+            held = [self._held(one) for one in found]
+            data = windows_of(scaled, held, windows, self._columns(calendar), self.levels_)
             tried[calendar] = (
                 data,
                 *self._train_one(data, place / f"training-1{'-calendar' * calendar}", seeds[0]),
@@ -356,81 +363,27 @@ class S4Forecaster(BaseEstimator):
         names = data.input.names[len(self.targets_ + self.covariates_ + self.known_) :]
         return tuple(dict.fromkeys(name.partition(",")[0] for name in names)), members
 
-    def _data(self, found: list[OneSeries], windows: Windows, calendar: bool) -> SequenceData:
-        """All series one after the other, each in units of its own deviation."""
-        parts: list[list[Part]] = [[], []]
-        first = 0
-        for one in found:
-            end = first + len(one.values)
-            cut = end - self._held(one)
-            parts[0].append(Part(first, cut, first))
-            parts[1].append(Part(cut, end, first))
-            first = end
-        times = [one.times for one in found if one.times is not None] if calendar else []
-        series = Series(
-            np.concatenate([self._scaled(one) for one in found]),
-            (*self.targets_, *self.covariates_, *self.known_),
-            np.concatenate(times) if times else None,
-        )
-        columns = Columns(self.targets_ + self.covariates_, self.targets_, self.known_, calendar)
-        data = forecasting_data(series, parts, windows, columns, normalize=False)
-        assert isinstance(data.task, Forecast)
-        task = QuantileForecast(
-            data.task.columns, horizon=windows.horizon, continues=data.task.continues, levels=self.levels_
-        )
-        return replace(data, task=task)
-
     def _train_one(self, data: SequenceData, folder: Path, seed: int) -> tuple[ForecastModel, float]:
         if self.model is not None:
             require_config("model", self.model, ForecastModelConfig)
-        model = self.model or with_options(
-            ForecastModelConfig(
-                patch=max(1, min(_LONGEST_PATCH, data.input.length // _PATCHES)),
-                apart=len(self.targets_) > 1,
-                flip=not self.known_ and not any("sine" in name for name in data.input.names),
-            ),
-            layers=2,
-            features=32,
-            state_size=32,
-            dropout=0.2,
-            tied_dropout=True,
+        run = train_member(
+            self.model or usual_network(data, self._columns()),
+            data,
+            folder,
+            optim=usual_optimizer(self.learning_rate, min(self.batch_size, len(data.train))),
+            budget=usual_budget(self.steps, (self.max_minutes or 0.0) / self.ensemble),
+            seed=int(seed),
+            keep=self.output is not None,
+            verbose=self.verbose,
         )
-        budget = BudgetOptions(
-            epochs=self.steps,
-            max_steps=self.steps,
-            evaluate_every=max(1, self.steps // 8),
-            validation_examples=_MOST_WINDOWS,
-            max_minutes=(self.max_minutes or 0.0) / self.ensemble,
-        )
-        rate, batch = self.learning_rate, min(self.batch_size, len(data.train))
-        optim = OptimizerOptions(
-            lr=rate, ssm_lr=rate, batch_size=batch, warmup_steps=50, average=0.98, clip=1.0
-        )
-        display = Display() if self.verbose > 1 else BriefDisplay(quiet=not self.verbose)
-        try:
-            # A program's own random numbers are none of ours.
-            with torch.random.fork_rng(devices=[]):
-                run = train(
-                    model,
-                    data,
-                    output=folder,
-                    resume=self.output is not None,
-                    optim=optim,
-                    budget=budget,
-                    seed=int(seed),
-                    display=display,
-                    pictures=self.output is not None,
-                )
-        except TrainingInterrupted as interrupted:
-            kept = (
-                f" Fit again with the same data to go on: {folder} holds what is done." if self.output else ""
-            )
-            raise KeyboardInterrupt(f"Stopped.{kept}") from interrupted
         assert isinstance(run.model, ForecastModel)
         return run.model, float(run.summary["best_validation_pinball"])
 
+    def _columns(self, calendar: bool = False) -> Columns:
+        return Columns(self.targets_ + self.covariates_, self.targets_, self.known_, calendar)
+
     def _scaled(self, one: OneSeries) -> Float[ndarray, "rows columns"]:
-        shift, scale = self.scales_.get(one.name) or _scale(one.values)
+        shift, scale = self.scales_.get(one.name) or scale_of(one.values)
         return ((one.values - shift) / scale).astype(np.float32)
 
     def _quantiles(self, one: OneSeries, starts: NDArray[np.int64]) -> Float[ndarray, "n H k q"]:
@@ -449,7 +402,7 @@ class S4Forecaster(BaseEstimator):
                 told = torch.stack([member(x)[:, -self.horizon_ :] for member in self.members_]).mean(0)
                 outputs.append(told.unflatten(2, (len(self.targets_), -1)).double().numpy())
         quantiles = np.sort(np.concatenate(outputs), axis=-1) + getattr(self, "widening_", 0.0)
-        shift, scale = self.scales_.get(one.name) or _scale(one.values)
+        shift, scale = self.scales_.get(one.name) or scale_of(one.values)
         return (
             np.sort(quantiles, axis=-1) * scale[: len(self.targets_), None]
             + shift[: len(self.targets_), None]
@@ -461,22 +414,12 @@ class S4Forecaster(BaseEstimator):
         missed = []
         for one in found:
             first = max(len(one.values) - self._held(one), self.history_)
-            starts = _spread(first, len(one.values) - self.horizon_, _MOST_WINDOWS // len(found) + 1)
+            starts = spread(first, len(one.values) - self.horizon_, MOST_WINDOWS // len(found) + 1)
             ahead = starts[:, None] + np.arange(self.horizon_)
             scale = self.scales_[one.name][1][: len(self.targets_), None]
             truth = one.values[ahead][..., : len(self.targets_), None]
             missed.append((truth - self._quantiles(one, starts)) / scale)
-        errors = np.concatenate(missed)
-        widening = np.zeros(errors.shape[1:])
-        for place in range(len(self.levels_) // 2):
-            share = 1 - 2 * self.levels_[place]
-            # How far outside the interval each value lies; inside, it is negative.
-            outside = np.maximum(-errors[..., place], errors[..., -1 - place])
-            count = len(outside)
-            needed = np.quantile(outside, min(1.0, np.ceil((count + 1) * share) / count), axis=0)
-            needed = _smooth(needed)
-            widening[..., place], widening[..., -1 - place] = -needed, needed
-        self.widening_ = widening
+        self.widening_ = widening_for(np.concatenate(missed), self.levels_)
 
     def _recent(self, one: OneSeries) -> tuple[Any, Any]:
         """The last rows; where there are no times, their numbers stand for them."""
@@ -498,11 +441,11 @@ class S4Forecaster(BaseEstimator):
                 raise ValueError(
                     f"{', '.join(self.known_)} are known ahead: pass future=…, a frame with these columns "
                     f"and "
-                    f"{self.horizon_} rows{_of(one)}."
+                    f"{self.horizon_} rows{of_series(one)}."
                 )
             known = read_all(given, self.known_, self.time_)[1][0].values
             if len(known) < self.horizon_:
-                raise ValueError(f"future has {len(known)} rows{_of(one)}; expected {self.horizon_}.")
+                raise ValueError(f"future has {len(known)} rows{of_series(one)}; expected {self.horizon_}.")
             ahead[:, -len(self.known_) :] = known[: self.horizon_]
         times = None if one.times is None else np.concatenate([one.times, self._ahead(one)])
         return OneSeries(one.name, np.concatenate([one.values, ahead]), times)
@@ -517,43 +460,3 @@ class S4Forecaster(BaseEstimator):
                 columns[f"{target} lower {share}"] = quantiles[:, place, level]
                 columns[f"{target} upper {share}"] = quantiles[:, place, -1 - level]
         return pandas.DataFrame(columns, index=pandas.Index(index, name=self.time_ or "time"))
-
-
-def _of(one: OneSeries) -> str:
-    return f" of {one.name}" if one.name else ""
-
-
-def _scale(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and deviation of every column; one that never changes is only shifted."""
-    deviation = values.std(axis=0)
-    return values.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
-
-
-def _require_changing(found: list[OneSeries], targets: Sequence[str]) -> None:
-    for one in found:
-        for place, name in enumerate(targets):
-            if not np.ptp(one.values[:, place]):
-                raise ValueError(
-                    f"The column {name!r}{_of(one)} is always {one.values[0, place]:g}: there is nothing to "
-                    f"forecast. Leave it out."
-                )
-
-
-def _as_frame(one: OneSeries, columns: Sequence[str], rows: int) -> pandas.DataFrame:
-    index = None if one.times is None else one.times[:rows]
-    if index is not None and index.dtype.kind == "M":
-        index = pandas.DatetimeIndex(index)
-    return pandas.DataFrame(one.values[:rows], columns=list(columns), index=index)
-
-
-def _spread(first: int, last: int, most: int) -> NDArray[np.int64]:
-    """Up to so many whole numbers from the first to the last, evenly spread."""
-    count = last - first + 1
-    return np.unique(np.linspace(first, last, max(0, min(count, most))).astype(np.int64))
-
-
-def _smooth(values: Float[ndarray, "H k"]) -> Float[ndarray, "H k"]:
-    """Averages over an eighth of the horizon: neighbours differ by chance alone."""
-    reach = len(values) // 16
-    padded = np.pad(values, ((reach, reach), (0, 0)), mode="edge")
-    return np.stack([padded[place : place + 2 * reach + 1].mean(axis=0) for place in range(len(values))])

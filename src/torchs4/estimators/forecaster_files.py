@@ -90,11 +90,15 @@ def load_forecaster(kind: type[Forecaster], folder: Path) -> Forecaster:
             f"{path} has format {form}; this version of torchs4 reads format {_FORMAT}. Install the version "
             f"that wrote it, or save the forecaster again."
         )
-    forecaster = kind(**parameters)
-    if model is not None:
-        forecaster.model = from_plain(ForecastModelConfig, model, path)
-    for name, value in fitted.items():
-        setattr(forecaster, name, tuple(value) if isinstance(value, list) else value)
+    try:
+        forecaster = kind(**parameters)
+        if model is not None:
+            forecaster.model = from_plain(ForecastModelConfig, model, path)
+        for name in _FITTED:
+            value = fitted[name]
+            setattr(forecaster, name, tuple(value) if isinstance(value, list) else value)
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: it does not describe a {_KIND} ({error!r}).") from error
     forecaster.members_ = [
         ForecastModel.from_pretrained(folder / f"model-{number}") for number in range(1, members + 1)
     ]

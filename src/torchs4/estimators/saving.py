@@ -92,7 +92,7 @@ def load_estimator(path: str | Path) -> Any:
             estimator.feature_names_in_ = np.array(fitted["feature_names_in_"], object)
         if isinstance(estimator, S4Classifier):
             estimator.classes_ = _read_labels(fitted["classes_"])
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ValueError(f"{file} is damaged: it does not describe a {kind} ({error!r}).") from error
     estimator.members_ = [
         SequenceModel.from_pretrained(folder / f"model-{number}") for number in range(1, members + 1)

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -24,13 +23,11 @@ from torchs4.estimators.defaults import (
     usual_validation_fraction,
     with_rates,
 )
+from torchs4.estimators.member import train_member
 from torchs4.estimators.sequences import channels_of, read_sequences
 from torchs4.estimators.streams import EnsembleStream
 from torchs4.inference import Stream, predict
 from torchs4.models import SequenceModel, SequenceModelConfig
-from torchs4.training.display import BriefDisplay, Display
-from torchs4.training.loop import TrainingInterrupted
-from torchs4.training.session import train
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,29 +191,17 @@ class SequenceEstimator(BaseEstimator):
         if plan.repeats > 1 or plan.augmentation != Augmentation():
             split = AugmentedSplit(data.train, plan.augmentation, plan.repeats, data.input.scaling)
             data = replace(data, train=split)
-        title = f"model {number} of {self.ensemble}" if self.ensemble > 1 else ""
-        display = Display() if self.verbose > 1 else BriefDisplay(title, quiet=not self.verbose)
-        try:
-            # A program's own random numbers are none of ours.
-            with torch.random.fork_rng(devices=[]):
-                run = train(
-                    plan.model,
-                    data,
-                    output=folder,
-                    resume=self.output is not None,
-                    optim=plan.optim,
-                    budget=plan.budget,
-                    seed=seed,
-                    display=display,
-                    # Nobody continues, or looks at, what is about to be removed.
-                    checkpoint_seconds=None if self.output is None else 120.0,
-                    pictures=self.output is not None,
-                )
-        except TrainingInterrupted as interrupted:
-            kept = (
-                f" Fit again with the same data to go on: {folder} holds what is done." if self.output else ""
-            )
-            raise KeyboardInterrupt(f"Stopped.{kept}") from interrupted
+        run = train_member(
+            plan.model,
+            data,
+            folder,
+            optim=plan.optim,
+            budget=plan.budget,
+            seed=seed,
+            keep=self.output is not None,
+            verbose=self.verbose,
+            title=f"model {number} of {self.ensemble}" if self.ensemble > 1 else "",
+        )
         assert isinstance(run.model, SequenceModel)
         return run.model
 

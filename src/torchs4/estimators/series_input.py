@@ -51,6 +51,36 @@ def read_all(
     return names, [one for _, one in found]
 
 
+def of_series(one: OneSeries) -> str:
+    """Which series is meant, in a sentence; nothing where there is but one."""
+    return f" of {one.name}" if one.name else ""
+
+
+def scale_of(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and deviation of every column; one that never changes is only shifted."""
+    deviation = values.std(axis=0)
+    return values.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
+
+
+def require_changing(found: list[OneSeries], targets: Sequence[str]) -> None:
+    """Refuse a column that is to be forecast and never changes."""
+    for one in found:
+        for place, name in enumerate(targets):
+            if not np.ptp(one.values[:, place]):
+                raise ValueError(
+                    f"The column {name!r}{of_series(one)} is always {one.values[0, place]:g}: there is "
+                    f"nothing to forecast. Leave it out."
+                )
+
+
+def as_frame(one: OneSeries, columns: Sequence[str], rows: int) -> pandas.DataFrame:
+    """Its first rows as a frame again."""
+    index = None if one.times is None else one.times[:rows]
+    if index is not None and index.dtype.kind == "M":
+        index = pandas.DatetimeIndex(index)
+    return pandas.DataFrame(one.values[:rows], columns=list(columns), index=index)
+
+
 def _parts(data: Any, series: str | None) -> list[tuple[str, Any]]:
     if series is not None:
         frame = _frame(data, "data")
