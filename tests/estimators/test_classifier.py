@@ -200,6 +200,12 @@ def test_nothing_is_left_behind_unless_asked_for(tmp_path: Path, monkeypatch: py
         S4Classifier(output=tmp_path / "kept", **QUICK).fit(-x, y)
 
 
+def test_lengths_alone_may_tell_classes_apart() -> None:
+    x = [np.ones(5 + 10 * (row % 2)) for row in range(16)]
+    fitted = S4Classifier(**QUICK).fit(x, np.arange(16) % 2)
+    assert fitted.predict(x[:2]).shape == (2,)
+
+
 def test_own_validation_examples_choose_the_epoch() -> None:
     x, y = waves(24)
     fitted = S4Classifier(**QUICK).fit(x, y, validation=waves(8, seed=3))
@@ -228,6 +234,7 @@ X, Y = waves(16)
         (X[:, None, None], Y, {}, r"shape \(16, 1, 1, 40\)"),
         ([X[0], X[1][None], *X[2:, None].repeat(2, 1)], Y, {}, "Example 2 has 2 channels"),
         ([X[0], X[1][:0], *X[2:]], Y, {}, "Example 1 is empty"),
+        (np.full((16, 2, 40), 3.0), Y, {}, "X is always 3, 3, at every position of all 16 sequences"),
         (["text", *X[1:]], Y, {}, "could not convert|setting an array|Expected 2D|no number"),
         (X, Y, {"class_weight": {"slow": 1, "odd": 2}}, "names the class 'odd', which no example has"),
         (X, Y, {"augment": "much"}, "augment is 'much'"),

@@ -105,6 +105,21 @@ def test_archives_and_lines_are_learned(tmp_path: Path, capsys: pytest.CaptureFi
     assert len(table(tmp_path / "two.csv")) == 2
 
 
+def test_classes_that_are_rare_or_were_never_learned_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x, y = waves(16)
+    y = [*y[:-1], "odd"]
+    np.savez(tmp_path / "all.npz", x=x, y=y, x_test=x[:3], y_test=["new", "newer", y[0]])
+    assert run("fit", "all.npz", *SMALL, "--output", "one") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "a single example of odd" in shown
+    assert (
+        "2 test sequences are of classes that were not learned (new, newer), and count as mistakes" in shown
+    )
+    assert "what is called validation below are the same ones" in shown
+
+
 def test_a_folder_of_recordings_is_learned(tmp_path: Path) -> None:
     soundfile = pytest.importorskip("soundfile")
     x, y = waves(12, length=60)
@@ -139,6 +154,7 @@ def test_a_folder_of_recordings_is_learned(tmp_path: Path) -> None:
             "(?i)column 'kind' holds 'x'",
         ),
         ("v,a,b\n1.5,1,2\n2.5,3,4\n", ["--target", "v", "--balanced"], "about classes"),
+        ("kind,a,b\nx,1,1\ny,1,1\n", ["--target", "kind", "--test-fraction", "0"], "X is always 1"),
     ],
 )
 def test_bad_files_are_refused_in_words(

@@ -61,8 +61,9 @@ def test_fit_tells_how_good_it_is_and_predict_goes_on(
     [
         (["--target", "OTT"], "has no column 'OTT'; it has 'OT'"),
         (["--target", "OT", "--time", "when"], "has no column 'when'"),
-        (["--target", "remark"], "column 'remark', row 1: found 'fine'; expected a number"),
+        (["--target", "remark"], "load.csv, column 'remark', row 1: found 'fine'; expected a number"),
         (["--target", "OT", "--history", "5000"], "too few for a horizon of 8 and a history of 5000"),
+        (["--target", "OT", "--history", "5000"], "learns from the first 80% of the rows"),
     ],
 )
 def test_what_is_wrong_is_told(

@@ -1,6 +1,7 @@
 """`s4 fit FILE`: a model for data of your own, without choosing anything; `s4 predict` then uses it."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,7 @@ from torchs4.data.own.inputs import read_inputs
 from torchs4.data.own.partition import divide, require_fractions
 from torchs4.data.own.stored import StoredSequences
 from torchs4.estimators import S4Classifier, S4Regressor
+from torchs4.estimators.defaults import usual_validation_fraction
 from torchs4.training.display import Display
 from torchs4.training.run_folder import free_folder
 
@@ -110,6 +112,14 @@ def fit(arguments: list[str]) -> int:
     validation = None
     if (others := examples.validation) is not None:
         validation = read_inputs(others, chosen.tokens), others.y
+    if files.task == "classification":
+        _warn_of_rare_classes(y)
+    if validation is None and usual_validation_fraction(len(kept)) is None:
+        console.print(
+            f"{len(kept):,} sequences are too few to spare any: all are learned from, and what is called "
+            f"validation below are the same ones.",
+            soft_wrap=True,
+        )
     try:
         estimator.fit(_rows(x, kept), _rows(y, kept), validation=validation)
     except KeyboardInterrupt:
@@ -193,6 +203,17 @@ def _divided(files: SequenceFiles, y: Any, chosen: FitArguments) -> tuple[Any, A
     return parts.train, parts.test
 
 
+def _warn_of_rare_classes(y: Any) -> None:
+    rare = [label for label, count in Counter(map(str, y)).items() if count == 1]
+    if rare:
+        console.print(
+            f"There is a single example of {', '.join(rare[:5])}{' …' if len(rare) > 5 else ''}: nothing "
+            f"will show whether such a class is recognised.",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
 def _rows(values: Any, rows: Any) -> Any:
     if len(rows) == len(values):
         return values
@@ -206,6 +227,12 @@ def _tell(estimator: Any, x: Any, y: Any) -> None:
     score = estimator.score(x, y)
     if isinstance(estimator, S4Classifier):
         told = f"Accuracy {100 * score:.1f} %"
+        unknown = Counter(map(str, y)) - Counter({str(one): len(y) for one in estimator.classes_.tolist()})
+        if unknown:
+            told = (
+                f"{unknown.total():,} test sequences are of classes that were not learned "
+                f"({', '.join(unknown)}), and count as mistakes. {told}"
+            )
     else:
         error = np.abs(estimator.predict(x) - np.asarray(y, np.float64)).mean()
         told = f"Mean absolute error {error:.4g}, R² {score:.3f}"

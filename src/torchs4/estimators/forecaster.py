@@ -217,6 +217,14 @@ class S4Forecaster(BaseEstimator):
         }
         options = {"target": target, "horizon": horizon, "covariates": covariates, "known": known}
         copy = clone(self).set_params(output=None)
+        require_whole("horizon", horizon, 1)
+        try:
+            copy._windows(min(map(len, earlier.values())), horizon)
+        except ValueError as error:
+            raise ValueError(
+                f"A backtest learns from the first {1 - test_fraction:.0%} of the rows, and measures with "
+                f"the others. {error}"
+            ) from error
         copy.fit(earlier if len(earlier) > 1 else next(iter(earlier.values())), **options)
         if len(earlier) == 1:
             found = [found[0]._replace(name="")]

@@ -24,7 +24,7 @@ from torchs4.estimators.defaults import (
     with_rates,
 )
 from torchs4.estimators.member import train_member
-from torchs4.estimators.sequences import channels_of, read_sequences
+from torchs4.estimators.sequences import channels_of, read_sequences, require_different
 from torchs4.estimators.streams import EnsembleStream
 from torchs4.inference import Stream, predict
 from torchs4.models import SequenceModel, SequenceModelConfig
@@ -153,6 +153,7 @@ class SequenceEstimator(BaseEstimator):
             raise ValueError(
                 "X has 1 sample; at least 2 are needed, one to learn from and one to validate with."
             )
+        require_different(x)
         # A run that is kept can only be continued with the seed that it began with.
         given_state = 0 if self.random_state is None and self.output is not None else self.random_state
         seeds = check_random_state(given_state).randint(2**31 - 1, size=self.ensemble).tolist()

@@ -70,6 +70,27 @@ def channels_of(sequences: Sequences) -> int | None:
     return None if isinstance(first, str) else int(first.shape[1])
 
 
+def require_different(sequences: Sequences) -> None:
+    """Refuse numbers that are always the same, and sequences that not even differ in length."""
+    if channels_of(sequences) is None:
+        return
+    if isinstance(sequences, StoredSequences):
+        lengths, parts = sequences.counts, (block.values for block in sequences.blocks())
+    else:
+        lengths, parts = [len(one) for one in sequences], iter(sequences)
+    if len(set(map(int, lengths))) > 1:
+        return
+    first = None
+    for part in parts:
+        first = part[0] if first is None else first
+        if (part != first).any():
+            return
+    raise ValueError(
+        f"X is always {', '.join(f'{value:g}' for value in first)}, at every position of all "
+        f"{len(lengths)} sequences: there is nothing to tell them apart by."
+    )
+
+
 def _is_texts(X: Any) -> bool:
     return isinstance(X, list | tuple) and len(X) > 0 and all(isinstance(item, str) for item in X)
 

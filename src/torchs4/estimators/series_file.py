@@ -37,7 +37,10 @@ def read_frame(
     dates = [name for name in texts if _holds_dates(frame[name])]
     found = time or (dates[0] if dates else None)
     kept = {name for name in (*keep, found) if name}
-    return frame.drop(columns=[name for name in texts if name not in kept]), found
+    frame = frame.drop(columns=[name for name in texts if name not in kept])
+    # What errors call it.
+    frame.attrs["source"] = path.name
+    return frame, found
 
 
 def _holds_dates(column: pandas.Series) -> bool:

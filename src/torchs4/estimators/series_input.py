@@ -123,7 +123,7 @@ def _require_columns(frame: pandas.DataFrame, columns: Sequence[str], where: str
 def _read_one(
     name: str, data: Any, columns: tuple[str, ...], time: str | None
 ) -> tuple[tuple[str, ...], OneSeries]:
-    where = f"The series {name}" if name else "data"
+    where = f"The series {name}" if name else str(getattr(data, "attrs", {}).get("source", "data"))
     frame = _frame(data, where)
     times = None
     if time is not None:
