@@ -1,8 +1,8 @@
-"""S4Forecaster as it comes: errors and coverage on the last fifth of real series, and a picture.
+"""S4Forecaster as it comes: errors and coverage on the last fifth of real series.
 
 python benchmarks/forecaster.py
 
-Writes results/forecaster.json, and results/forecast.png: the last day of ETTh1, forecast and as it came.
+Writes results/forecaster.json.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas
 import torch
-from harness import RESULTS, record, show
+from harness import record, show
 
 from torchs4.data import data_folder
 from torchs4.estimators import S4Forecaster
@@ -44,11 +44,6 @@ def main() -> None:
         ["series", *columns],
         [[name, *(one[c] for c in columns)] for name, one in results.items()],
     )
-    frame = pandas.read_csv(data_folder() / "ETT-small/ETTh1.csv")
-    forecaster = S4Forecaster(random_state=0, verbose=0).fit(
-        frame[:-24], target="OT", horizon=24, time="date"
-    )
-    forecaster.plot(truth=frame[-24:]).savefig(RESULTS / "forecast.png", dpi=110)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas
@@ -19,6 +16,9 @@ from torchs4.estimators import S4Forecaster, load_estimator
 from torchs4.estimators.series_input import read_all
 from torchs4.layers import S4BlockConfig, S4Config
 from torchs4.models import ForecastModelConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ROWS, HORIZON = 400, 12
 TINY = ForecastModelConfig(
@@ -196,22 +196,6 @@ def test_backtest_measures_errors_and_coverage_on_rows_that_took_no_part() -> No
     assert forecasts["origin"].min() >= daily(600).index[479]
     assert np.allclose(forecasts["value"], daily(600)["load"].loc[forecasts["time"]].to_numpy())
     assert np.abs(forecasts["value"] - forecasts["forecast"]).mean() == pytest.approx(row["mae"])
-
-
-@pytest.mark.skipif(
-    not Path(os.environ.get("TORCHS4_DATA", "/nowhere"), "ETT-small").is_dir(),
-    reason="needs ETT-small in the folder that TORCHS4_DATA names",
-)
-def test_the_lines_of_the_readme_make_their_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (snippet,) = re.findall(r"^```py\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
-    (tmp_path / "ETTh1.csv").symlink_to(Path(os.environ["TORCHS4_DATA"], "ETT-small", "ETTh1.csv").resolve())
-    monkeypatch.chdir(tmp_path)
-    # For haste; what is tested is that the lines run.
-    usual = S4Forecaster.__init__.__kwdefaults__
-    monkeypatch.setattr(S4Forecaster.__init__, "__kwdefaults__", {**usual, "steps": 5, "verbose": 0})
-    exec(snippet, {})
-    assert (tmp_path / "forecast.png").stat().st_size > 5000
 
 
 def test_a_picture_shows_history_forecast_and_interval() -> None:
