@@ -35,7 +35,7 @@ def main() -> None:
         Path("ETTh1.csv").symlink_to(series)
         for block in blocks:
             names: dict[str, Any] = {}
-            (picture,) = re.findall(r'savefig\("(.*?)"\)', block)
+            (picture,) = re.findall(r'savefig\("(.*?)"', block)
             started = time.process_time()
             exec(block, names)
             results[Path(picture).stem] = {"cpu_seconds": round(time.process_time() - started, 1)}
