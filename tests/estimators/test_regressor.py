@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from small import QUICK
 
+from torchs4.data import from_arrays
+from torchs4.data.augmentation import Augmentation
 from torchs4.estimators import S4Regressor
+from torchs4.estimators.defaults import usual_plan
 
 
 def ramps(n: int = 64, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -26,6 +29,13 @@ def test_slopes_of_unseen_ramps_are_predicted_in_their_units() -> None:
     stream = fitted.stream()
     stream.push(x[0][:, None])
     assert float(stream.prediction[0]) == pytest.approx(predicted[0], abs=0.1)
+
+
+def test_examples_of_values_stay_as_they_are_unless_somebody_says_otherwise() -> None:
+    x, y = ramps(16)
+    classes = from_arrays(x, (y > 1000).astype(int))
+    assert usual_plan(classes).augmentation != Augmentation()
+    assert usual_plan(from_arrays(x, y)).augmentation == Augmentation()
 
 
 def test_several_values_are_predicted_at_once() -> None:

@@ -55,7 +55,8 @@ class FitArguments:
         layers: how many blocks the network has.
         bidirectional: let it see the future, which often helps; it cannot stream or be exported then.
         balanced: let every class count alike, however many examples it has.
-        augment: show examples a little different each time; by default where there are few.
+        augment: show examples a little different each time; by default where there are few, and classes are
+            asked for.
         seed: of everything random.
         output: folder for the model; by default a new one below runs/. The same command with the folder of an
             interrupted one goes on there.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torchs4.data.augmentation import Augmentation, repeats_for
 from torchs4.layers import S4BlockConfig, S4Config
 from torchs4.models import SequenceModelConfig
+from torchs4.tasks import Classification
 from torchs4.training.config import BudgetOptions, OptimizerOptions
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _STEPS_PER_EPOCH = 20
 _STEPS, _PASSES = 1000, 40
 # Fewer examples all take part in the training of a smaller network.
 _FEW = 500
-# Sets of fewer examples are augmented.
+# Sets of fewer examples are augmented, if classes are asked for.
 _SMALL = 2000
 
 
@@ -47,9 +48,14 @@ def usual_plan(data: SequenceData) -> Plan:
             lr=0.005, ssm_lr=0.002, batch_size=batch_size, warmup_steps=50, clip=1.0, average=0.99
         ),
         BudgetOptions(epochs=epochs, early_stop=max(epochs // 3, 1)),
-        usual_augmentation() if examples < _SMALL and data.input.kind == "values" else Augmentation(),
+        usual_augmentation() if examples < _SMALL and _may_change(data) else Augmentation(),
         repeats,
     )
+
+
+def _may_change(data: SequenceData) -> bool:
+    """Whether examples may be shown a little different: a class stays what it is, a value may not."""
+    return data.input.kind == "values" and isinstance(data.task, Classification)
 
 
 def usual_model(examples: int, length: int) -> SequenceModelConfig:

@@ -19,7 +19,9 @@ class S4Regressor(RegressorMixin, SequenceEstimator):
     """Predicts a value for each sequence, or several: `S4Regressor().fit(X, y).predict(X_new)`.
 
     X is what S4Classifier takes, and so are the parameters but for `class_weight`; y holds numbers,
-    (examples,) or (examples, values). Predictions of an ensemble are averaged, and come in y's units.
+    (examples,) or (examples, values). Predictions of an ensemble are averaged, and come in y's units. Here
+    `augment` changes examples only if it is True or an `Augmentation(…)`: another amplitude or speed may well
+    mean another value.
     """
 
     def fit(self, X: Any, y: Any, *, validation: tuple[Any, Any] | None = None) -> Self:

@@ -71,16 +71,17 @@ def channels_of(sequences: Sequences) -> int | None:
 
 
 def require_different(sequences: Sequences) -> None:
-    """Refuse numbers that are always the same, and sequences that not even differ in length."""
+    """Refuse numbers that are always the same, in sequences that do not even differ in length."""
     if channels_of(sequences) is None:
         return
+    parts: Any
     if isinstance(sequences, StoredSequences):
-        lengths, parts = sequences.counts, (block.values for block in sequences.blocks())
+        lengths, parts = sequences.counts.tolist(), (block.values for block in sequences.blocks())
     else:
-        lengths, parts = [len(one) for one in sequences], iter(sequences)
-    if len(set(map(int, lengths))) > 1:
+        lengths, parts = [len(one) for one in sequences], sequences
+    if len(set(lengths)) > 1:
         return
-    first = None
+    first: Any = None
     for part in parts:
         first = part[0] if first is None else first
         if (part != first).any():
