@@ -230,6 +230,7 @@ def test_mistakes_are_explained_without_a_traceback(tmp_path: Path) -> None:
         ),
         (["train", "digits", "--model.layer", "s7"], 1, "layer is 's7'; choose one of"),
         (["train", "digits", "--import", "nowhere"], 1, "No module named 'nowhere'"),
+        (["train", "digits", "--import", "../x.py"], 1, "--import is '../x.py'; expected the name"),
         (["train", "digits", "--optim.lr", "1e308"], 2, "lr is 1e+308; it must be at most"),
         (["train", "digits", "--model.features", 10**11], 1, "GB to be trained; this machine has"),
         (["train", "digits", "--model.state-size", 10**7], 1, "GB to be trained; this machine has"),

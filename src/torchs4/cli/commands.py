@@ -106,6 +106,11 @@ def _import_modules(arguments: list[str]) -> list[str]:
 
     module, rest = take(arguments, "--import")
     if module is not None:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise ValueError(
+                f"--import is {module!r}; expected the name of a module as Python imports it, such as "
+                f"my_layers for a file my_layers.py in this folder."
+            )
         sys.path.insert(0, os.getcwd())
         import_module(module)
     return rest
