@@ -28,6 +28,22 @@ from torchs4 import (
     TransformerConfig,
     UNetModel,
 )
+from torchs4.layers.attention import (
+    BigBirdConfig,
+    FNetConfig,
+    LinearTransformerConfig,
+    LinformerConfig,
+    LocalAttentionConfig,
+    LongformerConfig,
+    LunaConfig,
+    NystromformerConfig,
+    PerformerConfig,
+    ReformerConfig,
+    SinkhornConfig,
+    SparseTransformerConfig,
+    SynthesizerConfig,
+)
+from torchs4.layers.attention.kernel_attention import KernelAttentionConfig
 from torchs4.layers.norms import ScalarLayerNorm
 
 if TYPE_CHECKING:
@@ -47,6 +63,7 @@ class Case:
     """Something that maps sequences.
 
     input_features: None for tokens. growing: its state has an entry for each position, and none at first.
+    weighs_nothing_at_first: its first state is an empty memory, which has no weight beside a key.
     own_operators: whether anything of torchs4.ops is in it. samples_per_frame: of a stem.
     """
 
@@ -57,6 +74,7 @@ class Case:
     pooled: bool = False
     causal: bool = True
     growing: bool = False
+    weighs_nothing_at_first: bool = False
     own_operators: bool = True
     samples_per_frame: int = 1
 
@@ -144,12 +162,13 @@ def _baseline(name: str, features: int, layer: Any, output_features: int) -> Cas
         input_features=features,
         causal=not layer.bidirectional,
         growing=isinstance(layer, TransformerConfig),
+        weighs_nothing_at_first=isinstance(layer, KernelAttentionConfig),
         own_operators=False,
     )
 
 
 def _around(name: str, layer: Any, make: Callable[[int], nn.Module]) -> Case:
-    features = EVEN_FEATURES if isinstance(layer, TransformerConfig) else FEATURES
+    features = EVEN_FEATURES if hasattr(layer, "heads") else FEATURES
     return Case(
         name,
         lambda: make(features),
@@ -157,6 +176,7 @@ def _around(name: str, layer: Any, make: Callable[[int], nn.Module]) -> Case:
         input_features=features,
         causal=not layer.bidirectional,
         growing=isinstance(layer, TransformerConfig),
+        weighs_nothing_at_first=isinstance(layer, KernelAttentionConfig),
     )
 
 
@@ -196,6 +216,7 @@ def _model(
         pooled=pooling != "none",
         causal=not layer.bidirectional,
         growing=isinstance(layer, TransformerConfig),
+        weighs_nothing_at_first=isinstance(layer, KernelAttentionConfig),
         samples_per_frame=math.prod(stem),
     )
 
@@ -234,13 +255,29 @@ S4D_CONFIG = S4DConfig(state_size=STATE_SIZE, **STEP_SIZES)
 LSSL_CONFIG = LSSLConfig(state_size=STATE_SIZE, **STEP_SIZES)
 LSTM_CONFIG = LSTMConfig()
 TRANSFORMER_CONFIG = TransformerConfig(heads=2)
-LAYER_CONFIGS = {
+USUAL_CONFIGS = {
     "s4": S4_CONFIG,
     "s4d": S4D_CONFIG,
     "lssl": LSSL_CONFIG,
     "lstm": LSTM_CONFIG,
     "transformer": TRANSFORMER_CONFIG,
 }
+# Blocks, windows and landmarks that no length of the suite is a multiple of.
+ATTENTION_CONFIGS = {
+    "linear-transformer": LinearTransformerConfig(heads=2),
+    "performer": PerformerConfig(heads=2, random_features=7),
+    "local-attention": LocalAttentionConfig(heads=2, window=15),
+    "sparse-transformer": SparseTransformerConfig(heads=2, window=8, summaries=3),
+    "longformer": LongformerConfig(heads=2, reach=9, global_positions=2),
+    "bigbird": BigBirdConfig(heads=2, window=8, random_blocks=1),
+    "linformer": LinformerConfig(heads=2, projections=5, max_length=200),
+    "reformer": ReformerConfig(heads=2, buckets=4, rounds=2, chunk=12),
+    "sinkhorn": SinkhornConfig(heads=2, window=12),
+    "synthesizer": SynthesizerConfig(heads=2, score_rank=3, max_length=200),
+    "nystromformer": NystromformerConfig(heads=2, landmarks=4, skip_kernel=3),
+    "luna": LunaConfig(heads=2, packed=5),
+}
+LAYER_CONFIGS = {**USUAL_CONFIGS, **ATTENTION_CONFIGS, "fnet": FNetConfig()}
 
 LAYERS = [
     _layer("s4-legs", S4),
@@ -266,12 +303,20 @@ LAYERS = [
     _baseline("lstm", FEATURES, LSTM_CONFIG, FEATURES),
     _baseline("lstm-bidirectional-wide", FEATURES, LSTMConfig(hidden_size=5, bidirectional=True), 10),
     _baseline("transformer", EVEN_FEATURES, TRANSFORMER_CONFIG, EVEN_FEATURES),
-    _baseline("transformer-bidirectional", 6, TransformerConfig(heads=1, bidirectional=True), 6),
+    _baseline(
+        "transformer-bidirectional-materialised",
+        6,
+        TransformerConfig(heads=1, bidirectional=True, attention="materialised"),
+        6,
+    ),
+    # FNet has no weights, so most of the suite can say something about it only within a block.
+    *(_baseline(kind, EVEN_FEATURES, layer, EVEN_FEATURES) for kind, layer in ATTENTION_CONFIGS.items()),
+    _baseline("performer-bidirectional", 6, PerformerConfig(heads=1, bidirectional=True), 6),
 ]
 
 # The usual block with each layer; then each norm before and after, and the other options, spread over layers.
 BLOCKS = [
-    *(_block(kind, layer) for kind, layer in LAYER_CONFIGS.items()),
+    *(_block(kind, layer) for kind, layer in USUAL_CONFIGS.items()),
     _block("s4-layer-post-linear", S4_CONFIG, pre_norm=False, mixing="linear"),
     _block("s4d-batch-pre-silu-tied", S4D_CONFIG, norm="batch", activation="silu", tied_dropout=True),
     _block("lssl-batch-post-channels2", replace(LSSL_CONFIG, channels=2), norm="batch", pre_norm=False),
@@ -287,6 +332,8 @@ BLOCKS = [
         "transformer-layer-post-plain", TRANSFORMER_CONFIG, pre_norm=False, activation="none", residual=False
     ),
     _block("s4-bidirectional-batch", replace(S4_CONFIG, bidirectional=True), norm="batch"),
+    _block("fnet", FNetConfig()),
+    _block("bigbird-batch", ATTENTION_CONFIGS["bigbird"], norm="batch"),
     _block("lstm-bidirectional-none-post", LSTMConfig(bidirectional=True), norm="none", pre_norm=False),
 ]
 
@@ -297,6 +344,7 @@ STACKS = [
     _stack("s4-scalar-post", S4_CONFIG, norm="scalar", pre_norm=False),
     _stack("lstm", LSTM_CONFIG),
     _stack("transformer", TRANSFORMER_CONFIG),
+    _stack("performer", ATTENTION_CONFIGS["performer"]),
     _stack("s4d-bidirectional", replace(S4D_CONFIG, bidirectional=True)),
 ]
 
@@ -307,6 +355,9 @@ MODELS = [
     _model("lssl-linear-last", LSSL_CONFIG, "last", mixing="linear"),
     _model("lstm-tokens-mean", LSTM_CONFIG, "mean", tokens=True),
     _model("transformer-tokens-none", TRANSFORMER_CONFIG, "none", tokens=True),
+    _model("linear-transformer-stem-none", ATTENTION_CONFIGS["linear-transformer"], "none", stem=(3,)),
+    _model("performer-tokens-batch-mean", ATTENTION_CONFIGS["performer"], "mean", tokens=True, norm="batch"),
+    _model("longformer-tokens-mean", ATTENTION_CONFIGS["longformer"], "mean", tokens=True),
     _model("s4-stem-mean", S4_CONFIG, "mean", stem=(2, 2)),
     _model("s4d-tokens-stem-none", S4D_CONFIG, "none", tokens=True, stem=(3, 1)),
     _model("s4-bidirectional-stem-last", replace(S4_CONFIG, bidirectional=True), "last", stem=(2,)),

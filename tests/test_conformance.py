@@ -449,20 +449,24 @@ def test_gradients_through_two_chunks_equal_those_through_forward(case: Case) ->
 @pytest.mark.parametrize(
     "case", [case for case in CASES if case.causal and not case.growing], ids=lambda case: case.name
 )
-def test_gradient_reaches_the_initial_state(case: Case) -> None:
+@pytest.mark.parametrize("seen", [0, 3])
+def test_gradient_reaches_the_state_before_a_chunk(case: Case, seen: int) -> None:
     module = case.build(torch.float64)
-    x = case.inputs(BATCH, 9, torch.float64)
+    x = case.inputs(BATCH, 12, torch.float64)
+    before = module.prefill(x[:, :seen])[1] if seen else module.initial_state(BATCH)
     state = pytree.tree_map(
-        lambda leaf: leaf.requires_grad_() if leaf.is_floating_point() else leaf, module.initial_state(BATCH)
+        lambda leaf: leaf.detach().requires_grad_() if leaf.is_floating_point() else leaf, before
     )
-    y, _ = module.prefill(x, state)
+    y, _ = module.prefill(x[:, 3:], state)
     y.square().sum().backward()
     recurrent = state
     while isinstance(recurrent, dict):
         recurrent = recurrent["blocks"]
     for leaf in pytree.tree_leaves(recurrent):
-        assert leaf.grad.isfinite().all()
-        assert leaf.grad.abs().max() > 0
+        if leaf.is_floating_point():
+            assert leaf.grad.isfinite().all()
+            # An empty memory weighs nothing, whatever is in it.
+            assert leaf.grad.abs().max() > 0 or (case.weighs_nothing_at_first and not seen)
 
 
 @pytest.mark.parametrize(
@@ -584,6 +588,7 @@ def compilers(*inductor_kinds: str) -> pytest.MarkDecorator:
             ("lssl", "reference"),
             ("lstm", "cpu"),
             ("transformer", "cpu"),
+            ("performer", "cpu"),
         )
     ]
     full = [

@@ -9,6 +9,10 @@ from torchs4.layers.s4d import S4D, S4DConfig
 from torchs4.layers.ssm_layer import SSMConfig, SSMLayer
 from torchs4.layers.transformer import Transformer, TransformerConfig
 
+# isort: split
+# Behind the others, so that a list of layers begins with S4.
+from torchs4.layers import attention
+
 __all__ = [
     "LAYERS",
     "LSSL",
@@ -27,5 +31,6 @@ __all__ = [
     "SSMLayer",
     "Transformer",
     "TransformerConfig",
+    "attention",
     "register_layer",
 ]

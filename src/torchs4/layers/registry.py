@@ -17,6 +17,8 @@ class Layer(Protocol):
 
     output_features: the size of the output's last axis.
     causal: whether an output depends on nothing that comes after it. One that is not refuses to stream.
+    A layer with an attribute `needs_positions = True` does not know where a position is: a stack of such
+    layers adds positions to what goes in.
     """
 
     output_features: int

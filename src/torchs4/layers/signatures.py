@@ -19,21 +19,25 @@ def lists_options(config: type) -> Callable[[Function], Function]:
     """
 
     def decorate(init: Function) -> Function:
-        signature = inspect.signature(init)
-        own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        named = {parameter.name for parameter in own}
-        options = [
-            inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=_default(field), annotation=field.type
-            )
-            for field in dataclasses.fields(config)
-            if field.name not in named
-        ]
         shown: Any = init
-        shown.__signature__ = signature.replace(parameters=[*own, *options])
+        shown.__signature__ = with_options_listed(inspect.signature(init), config)
         return init
 
     return decorate
+
+
+def with_options_listed(signature: inspect.Signature, config: type) -> inspect.Signature:
+    """A signature with a configuration's fields in the place of **options."""
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    named = {parameter.name for parameter in own}
+    options = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=_default(field), annotation=field.type
+        )
+        for field in dataclasses.fields(config)
+        if field.name not in named
+    ]
+    return signature.replace(parameters=[*own, *options])
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

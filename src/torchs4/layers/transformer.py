@@ -1,15 +1,22 @@
-"""Softmax attention, the layer of Transformers: PyTorch's fused attention with rotary positions."""
+"""Softmax attention, the layer of Transformers, fused or written out, with rotary positions."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torchs4.configuration import merge_options, require_at_least, require_probability, require_whole
+from torchs4.configuration import (
+    merge_options,
+    require_at_least,
+    require_choice,
+    require_probability,
+    require_whole,
+)
 from torchs4.layers.inputs import (
     position_mask,
     require_causal,
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
 
     State = tuple[Float[Tensor, "B heads L D"], Float[Tensor, "B heads L D"]]
 
+AttentionKind = Literal["fused", "materialised"]
 # The slowest pair of columns turns once in about this many positions, as is usual.
 _LONGEST_TURN = 10_000
 
@@ -43,13 +51,17 @@ class TransformerConfig:
     heads: how many attentions work side by side, each on features/heads columns.
     attention_dropout: which part of the attention weights training drops.
     bidirectional: every position sees the future too; such a layer cannot stream.
+    attention: "fused", PyTorch's own, which never holds the matrix of attention weights; or "materialised",
+        which does, as was usual when S4 was published: the same numbers, slower and in quadratic memory.
     """
 
     heads: int = 4
     attention_dropout: float = 0.0
     bidirectional: bool = False
+    attention: AttentionKind = "fused"
 
     def __post_init__(self) -> None:
+        require_choice("attention", self.attention, get_args(AttentionKind))
         require_whole("heads", self.heads, 1)
         require_probability("attention_dropout", self.attention_dropout)
 
@@ -64,6 +76,7 @@ class TransformerOptions(TypedDict, total=False):
     heads: int
     attention_dropout: float
     bidirectional: bool
+    attention: AttentionKind
 
 
 class Transformer(nn.Module):
@@ -207,13 +220,33 @@ class Transformer(nn.Module):
         is_causal: bool = False,
     ) -> Float[Tensor, "B L H"]:
         dropout = self.config.attention_dropout if self.training else 0.0
-        y = F.scaled_dot_product_attention(query, keys, values, visible, dropout, is_causal)
+        is_fused = self.config.attention == "fused"
+        attend: Any = F.scaled_dot_product_attention if is_fused else materialised_attention
+        y = attend(query, keys, values, visible, dropout, is_causal)
         return cast("Tensor", self.output(y.transpose(1, 2).flatten(2)))
 
     def extra_repr(self) -> str:
         """The options that are not visible as submodules."""
         text = f"features={self.features}, heads={self.heads}"
-        return text + (", bidirectional=True" if self.bidirectional else "")
+        text += ", bidirectional=True" if self.bidirectional else ""
+        return text + (", attention='materialised'" if self.config.attention == "materialised" else "")
+
+
+def materialised_attention(
+    query: Float[Tensor, "B heads L D"],
+    keys: Float[Tensor, "B heads S D"],
+    values: Float[Tensor, "B heads S D"],
+    visible: Bool[Tensor, "*B #L S"] | None = None,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+) -> Float[Tensor, "B heads L D"]:
+    """What PyTorch's fused attention computes, by way of the whole matrix of weights."""
+    scores = query @ keys.transpose(2, 3) / query.shape[3] ** 0.5
+    if is_causal:
+        visible = _past(query.shape[2], keys.shape[2] - query.shape[2], query.device)
+    if visible is not None:
+        scores = scores.masked_fill(~visible, -math.inf)
+    return F.dropout(scores.softmax(-1), dropout) @ values
 
 
 def _past(length: int, seen: int, device: torch.device) -> Bool[Tensor, "L S"]:

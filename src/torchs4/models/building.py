@@ -13,6 +13,7 @@ from torchs4.models.unet_model import UNetModel, UNetModelConfig
 
 if TYPE_CHECKING:
     from torchs4.description import InputDescription, OutputDescription
+    from torchs4.layers.block import S4BlockConfig
 
 # Whatever can be trained, and what describes it.
 Model = SequenceModel | UNetModel | PairModel | ForecastModel | Informer
@@ -41,6 +42,7 @@ def build_model(config: ModelConfig, given: InputDescription, asked: OutputDescr
         )
     if isinstance(config, UNetModelConfig):
         ends |= {"image": given.image, "channels": given.channels, "mixtures": asked.mixtures}
+    ends["block"] = _as_long_as(config.block, given.length)
     fitted = dataclasses.replace(config, **ends)
     if isinstance(fitted, UNetModelConfig) and given.documents == 2:
         raise ValueError("A U-Net reads one sequence, these data have two. Choose SequenceModelConfig(…).")
@@ -54,6 +56,14 @@ def build_model(config: ModelConfig, given: InputDescription, asked: OutputDescr
             "asks at each position for what comes next. Set bidirectional to False."
         )
     return model
+
+
+def _as_long_as(block: S4BlockConfig, length: int) -> S4BlockConfig:
+    """A layer that has weights for each position gets as many as the longest input has, unless told."""
+    layer: Any = block.layer
+    if getattr(layer, "max_length", length) is not None:
+        return block
+    return dataclasses.replace(block, layer=dataclasses.replace(layer, max_length=length))
 
 
 def _build_forecaster(
