@@ -211,5 +211,6 @@ def _run_block(
 
 def _averaged(sums: Float[Tensor, "B heads L D+1"]) -> Float[Tensor, "B heads L D"]:
     """Weighted sums divided by the sum of the weights, which stands behind them."""
-    weights = sums[..., -1:].clamp(min=torch.finfo(sums.dtype).tiny)
+    # Where hardly anything is seen, gradients would divide by the square of what is.
+    weights = sums[..., -1:].clamp(min=torch.finfo(sums.dtype).tiny ** 0.5)
     return sums[..., :-1] / weights

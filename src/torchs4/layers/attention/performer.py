@@ -75,6 +75,9 @@ class Performer(KernelAttention):
 def orthogonal_directions(count: int, columns: int) -> Float[Tensor, "M D"]:
     """Normal vectors, at right angles to one another as far as there is room."""
     frames = torch.randn(math.ceil(count / columns), columns, columns, dtype=torch.float64)
-    directions = torch.linalg.qr(frames).Q.flatten(0, 1)[:count]
+    frames, upper = torch.linalg.qr(frames)
+    # The factorisation's own choice of signs would prefer some directions to their opposites.
+    frames = frames * upper.diagonal(dim1=1, dim2=2).sign()[:, None]
+    directions = frames.flatten(0, 1)[:count]
     lengths = torch.randn(count, columns, dtype=torch.float64).norm(dim=1, keepdim=True)
     return (directions * lengths).to(torch.get_default_dtype())
