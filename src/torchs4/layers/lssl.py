@@ -1,4 +1,4 @@
-"""LSSL, S4's predecessor: the same system with a dense state matrix and an explicit Krylov matrix."""
+"""LSSL, S4's predecessor: the same system with a dense state matrix, whose powers are formed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LSSLOptions(SSMOptions, total=False):
 
 
 class LSSL(SSMLayer):
-    """The LSSL layer, (B, L, H) to (B, L, H). Its kernel holds features·state_size·length numbers."""
+    """The LSSL layer, (B, L, H) to (B, L, H). Each feature has its own transition matrix."""
 
     _system_names = ("A", "B", "C", "log_step_size")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,8 +30,19 @@ def dense_kernel(
     C: Float[Tensor, "M H N"],
     length: int,
 ) -> Float[Tensor, "M H L"]:
-    """C times the Krylov matrix (B̄, ĀB̄, …), which is formed whole: H·N·L numbers, as LSSL does it."""
-    return torch.einsum("mhn,hnl->mhl", C, krylov(squarings(A_bar, length), B_bar, length))
+    """C Ā^k B̄ in blocks: K[jT + i] = (C Ā^(jT)) (Ā^i B̄), so that H·N·(T + L/T) numbers are formed, not H·N·L.
+
+    LSSL forms the Krylov matrix (B̄, ĀB̄, …) whole. A squaring of Ā costs about as much as reading it N/20
+    times, so blocks are a little longer than √L: few squarings, few rows to pass through Ā^T.
+    """
+    block = 1 << math.ceil(math.log2(2 * math.sqrt(length)))
+    powers = squarings(A_bar, block)
+    rows = [C.transpose(0, 1)]
+    for _ in range(1, math.ceil(length / block)):
+        rows.append(rows[-1] @ powers[-1])
+    M, H, N = C.shape
+    kernel = torch.stack(rows, dim=2).view(H, -1, N) @ krylov(powers, B_bar, block)
+    return kernel.view(H, M, -1)[..., :length].transpose(0, 1)
 
 
 def dense_step(
