@@ -150,6 +150,14 @@ def prove_operators() -> None:
         u, skip = torch.empty(BATCH, LENGTH, 6, device=DEVICE), torch.empty(2, 6, device=DEVICE)
         y = portable.long_convolution(u, kernel, kernel, skip)
         portable.long_convolution_backward(y, u, kernel, kernel, skip)
+        chunk = (
+            *portable.modal_chunk_operators(*system, C, 16),
+            skip,
+            u,
+            torch.empty(BATCH, 6, 8, device=DEVICE),
+        )
+        y, final = portable.chunk_pass(*chunk)
+        portable.chunk_pass_backward(y, final, *chunk)
     print("operators from the inside")
 
 

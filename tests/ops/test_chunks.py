@@ -17,7 +17,7 @@ from oracle import (
 from torch.autograd import gradcheck
 
 from torchs4 import ops, ssm
-from torchs4.ops import cpu, reference
+from torchs4.ops import cpu, portable, reference
 
 # All relative to the largest expected value.
 # A thousand contracting steps in float64, taken in another order.
@@ -216,7 +216,7 @@ def test_gradients_of_dense_systems_are_right(block):
 
 @pytest.mark.parametrize("dtype", TWIN_TOLERANCES)
 @pytest.mark.parametrize(("batch", "length", "features", "state_size", "block", "channels"), SIZES)
-def test_the_fast_pass_and_its_gradients_match_the_plain_ones(
+def test_the_fast_passes_and_their_gradients_match_the_plain_ones(
     batch, length, features, state_size, block, channels, dtype
 ):
     shapes = [
@@ -236,10 +236,11 @@ def test_the_fast_pass_and_its_gradients_match_the_plain_ones(
     grads = [normal(*x.shape, seed=9).to(dtype) for x in expected]
     wanted = torch.autograd.grad(expected, inputs, grads)
     bare = [x.detach() for x in inputs]
-    actual = [*cpu.chunk_pass(*bare), *cpu.chunk_pass_backward(*grads, *bare)]
-    for a, b in zip(actual, [*expected, *wanted], strict=True):
-        assert a.dtype == dtype
-        assert_near(a, b.detach(), TWIN_TOLERANCES[dtype])
+    for fast in (cpu, portable):
+        actual = [*fast.chunk_pass(*bare), *fast.chunk_pass_backward(*grads, *bare)]
+        for a, b in zip(actual, [*expected, *wanted], strict=True):
+            assert a.dtype == dtype
+            assert_near(a, b.detach(), TWIN_TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("block", [1, 2, 13, 64])

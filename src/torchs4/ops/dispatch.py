@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # precisions become is for PyTorch's own rules to say.
 _PASSES = ("gated_residual", "dropout")
 _FULL_PRECISION = ({torch.float32}, {torch.float64})
+# How much work these are depends on the length, which must not be part of a compiler's graph.
+_REGISTERED_EVERYWHERE = ("long_convolution", "chunk_pass")
 # Small formulas with nothing to compile.
 _FORMULAS = ("discretize_dplr", "discretize_diagonal", "output_row")
 
@@ -27,7 +29,7 @@ def home_of(operator: str, *tensors: Tensor) -> ModuleType:
     """The module from which the operator of that name is taken for these tensors.
 
     Where the portable implementation runs: its functions, which PyTorch and its compiler see into, all but
-    the convolution, whose backward pass is registered. Elsewhere:
+    the convolution and the chunk pass, whose backward passes are registered. Elsewhere:
 
     - Inside a transform of functions: the plain formulas, which transforms can see into.
     - Small formulas, and passes over activations that are not all in one full precision: the plain ones.
@@ -37,7 +39,7 @@ def home_of(operator: str, *tensors: Tensor) -> ModuleType:
     """
     transformed = inside_transform()
     if implementation_on(tensors[0].device) == "portable":
-        return registered if operator == "long_convolution" and not transformed else portable
+        return registered if operator in _REGISTERED_EVERYWHERE and not transformed else portable
     if transformed or operator in _FORMULAS:
         return reference
     if operator in _PASSES and {tensor.dtype for tensor in tensors} not in _FULL_PRECISION:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchs4.ops.dtypes import kernel_dtype
+from torchs4.ops.dtypes import full_precision, kernel_dtype
 from torchs4.ops.implementation import implementation_for, plain_formulas
 
 # Small and differentiable as they are: nothing to register.
@@ -306,7 +306,9 @@ def _differentiate_chunk_pass(ctx: Any, grad: Tensor, final_grad: Tensor) -> tup
     inputs = ctx.saved_tensors
     if _goes_plainly(grad, "chunk_pass_backward"):
         return differentiate_plainly(plain_formulas(grad).chunk_pass, inputs, [grad, final_grad])
-    return tuple(chunk_pass_backward(grad, final_grad, list(inputs)))
+    # Somebody may go backward inside autocast, where products would be rounded to half precision.
+    with full_precision(grad):
+        return tuple(chunk_pass_backward(grad, final_grad, list(inputs)))
 
 
 chunk_pass.register_autograd(_differentiate_chunk_pass, setup_context=_keep_chunk)

@@ -7,7 +7,8 @@ depends on the length: both kernels and the convolution, which vendors' librarie
 """
 
 from torchs4.ops.portable.batch_norm import masked_batch_norm
-from torchs4.ops.portable.chunks import chunk_pass, modal_chunk_operators
+from torchs4.ops.portable.chunk_operators import modal_chunk_operators
+from torchs4.ops.portable.chunk_pass import chunk_pass, chunk_pass_backward
 from torchs4.ops.portable.convolution import long_convolution, long_convolution_backward
 from torchs4.ops.portable.discretization import (
     bilinear,
@@ -15,10 +16,10 @@ from torchs4.ops.portable.discretization import (
     discretize_diagonal,
     discretize_dplr,
     output_row,
+    power_system,
 )
 from torchs4.ops.portable.gating import gated_residual
 from torchs4.ops.portable.modal_kernel import modal_kernel
-from torchs4.ops.portable.polar import power_system
 from torchs4.ops.portable.power_kernel import power_kernel
 from torchs4.ops.portable.steps import PreparedBlocks, modal_step
 
@@ -26,6 +27,7 @@ __all__ = [
     "PreparedBlocks",
     "bilinear",
     "chunk_pass",
+    "chunk_pass_backward",
     "diagonal_system",
     "discretize_diagonal",
     "discretize_dplr",

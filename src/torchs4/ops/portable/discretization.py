@@ -13,6 +13,7 @@ from torch import Tensor
 from torchs4.ops.dtypes import kernel_dtype
 from torchs4.ops.forms import DiscreteDPLR
 from torchs4.ops.portable.pairs import Pair, exact_product, exact_sum, pair_sum
+from torchs4.ops.portable.polar import PolarModes, polar_modes
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -20,18 +21,24 @@ if TYPE_CHECKING:
     from torchs4.ssm import Discretization
 
 
-class NearSystem(NamedTuple):
-    """A discrete DPLR system Ā = a - p q, as real pairs.
+class PolarSystem(NamedTuple):
+    """A discrete DPLR system Ā = a - p q, as real pairs; the modes a as in polar.PolarModes."""
 
-    decay, growth: 1 - a and 1 + a, each with all its digits: one is tiny for slow modes, the other for those
-    near the Nyquist frequency.
-    """
-
-    decay: Float[Tensor, "H n 2"]
-    growth: Float[Tensor, "H n 2"]
+    log_size: Float[Tensor, "H n"]
+    turns: Float[Tensor, "H n"]
+    turns_rest: Float[Tensor, "H n"]
     p: Float[Tensor, "R H n 2"]
     q: Float[Tensor, "R H n 2"]
     b: Float[Tensor, "H n 2"]
+
+
+class WeighedModes(NamedTuple):
+    """The modes of a diagonal system and their weights C·b, of which its kernel is the sum."""
+
+    log_size: Float[Tensor, "H n"]
+    turns: Float[Tensor, "H n"]
+    turns_rest: Float[Tensor, "H n"]
+    weights: Float[Tensor, "M H n 2"]
 
 
 def bilinear(
@@ -40,18 +47,17 @@ def bilinear(
     Q: Float[Tensor, "R H n 2"],
     B: Float[Tensor, "H n 2"],
     dt: Float[Tensor, " H"],
-) -> NearSystem:
+) -> PolarSystem:
     """The bilinear rule for A = Λ - P Q*. Differentiable."""
     dtype = kernel_dtype(A)
     A_, P_, Q_, B_ = (Pair.of(x, dtype) for x in (A, P, Q, B))
-    rate = 2 / dt.to(dtype)[:, None]
+    step = dt.to(dtype)[:, None]
+    rate = 2 / step
     E = Pair(rate - A_.re, -A_.im).reciprocal()
-    decay, growth = E.times(A_).scaled(-2), E.scaled(2 * rate)
+    modes = polar_modes(A_, step, "bilinear")
     if P.shape[0] == 0:
         nothing = P.new_zeros(P.shape, dtype=dtype)
-        return NearSystem(
-            decay.stacked(), growth.stacked(), nothing, nothing, E.times(B_).scaled(2).stacked()
-        )
+        return PolarSystem(*modes, nothing, nothing, E.times(B_).scaled(2).stacked())
     EP, QE = E.times(P_), Q_.conj().times(E)
     inverse = _inverse_of_one_plus(_all_products(QE, P_))
     shares = inverse.permute(1, 2, 0)[..., None]
@@ -63,18 +69,28 @@ def bilinear(
     pull = c - pair_sum(QE, rest).T
     gain = (inverse * pull[:, None]).sum(-1).T[..., None]
     b = rest.plus(Pair(*((gain * part).sum(0) for part in P_))).times(E).scaled(2)
-    return NearSystem(*(x.stacked() for x in (decay, growth, p, QE, b)))
+    return PolarSystem(*modes, *(x.stacked() for x in (p, QE, b)))
 
 
 def diagonal_system(
     A: Float[Tensor, "H n 2"], B: Float[Tensor, "H n 2"], dt: Float[Tensor, " H"], method: Discretization
-) -> NearSystem:
+) -> PolarSystem:
     """What `bilinear` returns, for a diagonal A and either rule."""
-    no_correction = A.new_zeros(0, *A.shape)
-    if method == "bilinear":
-        return bilinear(A, no_correction, no_correction, B, dt)
-    decay, growth, b = hold(A, B, dt, method)
-    return NearSystem(decay.stacked(), growth.stacked(), no_correction, no_correction, b.stacked())
+    no_correction = A.new_zeros(0, *A.shape, dtype=kernel_dtype(A))
+    modes, b = _diagonal(A, B, dt, method)
+    return PolarSystem(*modes, no_correction, no_correction, b.stacked())
+
+
+def power_system(
+    A: Float[Tensor, "H n 2"],
+    B: Float[Tensor, "H n 2"],
+    C: Float[Tensor, "M H n 2"],
+    dt: Float[Tensor, " H"],
+    method: Discretization,
+) -> WeighedModes:
+    """The modes of a diagonal system, whose powers are its kernel. Differentiable."""
+    modes, b = _diagonal(A, B, dt, method)
+    return WeighedModes(*modes, Pair.of(C, kernel_dtype(C)).times(b).stacked())
 
 
 def discretize_dplr(A: Tensor, P: Tensor, Q: Tensor, B: Tensor, dt: Tensor) -> DiscreteDPLR:
@@ -93,25 +109,21 @@ def output_row(C: Float[Tensor, "M H n 2"]) -> Float[Tensor, "M H N"]:
     return torch.stack([2 * re, -2 * im], dim=-1).flatten(-2)
 
 
-def as_real_system(system: NearSystem) -> DiscreteDPLR:
+def as_real_system(system: PolarSystem) -> DiscreteDPLR:
     """The system in real numbers, as it acts on interleaved states."""
-    one = torch.stack([torch.ones_like(system.decay[..., 0]), torch.zeros_like(system.decay[..., 1])], dim=-1)
-    return DiscreteDPLR(one - system.decay, system.p.flatten(-2), output_row(system.q), system.b.flatten(-2))
+    a = PolarModes(*system[:3]).power(1).stacked()
+    return DiscreteDPLR(a, system.p.flatten(-2), output_row(system.q), system.b.flatten(-2))
 
 
-def hold(A: Tensor, B: Tensor, dt: Tensor, method: str) -> tuple[Pair, Pair, Pair]:
-    """Zero-order hold: 1 - a, 1 + a and b = (a - 1)/λ B with a = exp(Δλ)."""
-    if method != "zoh":
-        raise ValueError(f"discretization is {method!r}; choose 'bilinear' or 'zoh'.")
+def _diagonal(A: Tensor, B: Tensor, dt: Tensor, method: Discretization) -> tuple[PolarModes, Pair]:
     dtype = kernel_dtype(A)
-    A_, step = Pair.of(A, dtype), dt.to(dtype)[:, None]
-    log_size, angle = A_.re * step, A_.im * step
-    size = log_size.exp()
-    # 1 - cos is 2 sin² of half the angle: no digits are lost where the angle is small.
-    half = 2 * torch.sin(angle / 2).square()
-    decay = Pair(size * half - torch.expm1(log_size), -size * angle.sin())
-    growth = Pair(1 + size * angle.cos(), size * angle.sin())
-    return decay, growth, decay.scaled(-1).times(A_.reciprocal()).times(Pair.of(B, dtype))
+    A_, B_, step = Pair.of(A, dtype), Pair.of(B, dtype), dt.to(dtype)[:, None]
+    modes = polar_modes(A_, step, method)
+    if method == "bilinear":
+        # b = Δ B / (1 - Δλ/2)
+        return modes, Pair(2 / step - A_.re, -A_.im).reciprocal().scaled(2).times(B_)
+    # b = (a - 1)/λ B
+    return modes, modes.change(1).times(A_.reciprocal()).times(B_)
 
 
 def _all_products(v: Pair, w: Pair) -> Float[Tensor, "H R S"]:

@@ -1,71 +1,105 @@
 """Powers of a discrete DPLR system by doubling: matrix products alone, as many as the length has digits.
 
-Ā^(2^k) - 1 is kept, not Ā^(2^k): where a system is slow, single precision then rounds what a power changes,
-not what it leaves. With E = Ā^m - 1 the next one is 2E + E², and the first one, Ā² - 1 = (Ā - 1)(Ā + 1), is
-made of two factors that both have all their digits.
+Of Ā^m = a^m + F only F is squared: a^m comes from the modes' polar form, exact at every level, so that
+rounding does not grow with the angle that modes have turned by. And Ā^m - 1 is kept, not Ā^m: where a system
+is slow, single precision then rounds what a power changes, not what it leaves. With c = a^m - 1 and
+E = Ā^m - 1 = c + F the next correction is Ā^2m - a^2m = (2 + c) F + F E.
 
-States are rows here: E stands for what acts on row vectors that read a state, its transpose on states.
+States as in `first_powers`. Rows that read a state are moved by E, states by its transpose.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from torchs4.ops.portable.pairs import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jaxtyping import Float
 
+    from torchs4.ops.portable.polar import PolarModes
 
-def written_out(
-    modes: Float[Tensor, "H n 2"], p: Float[Tensor, "R H n 2"], q: Float[Tensor, "R H N"]
-) -> Float[Tensor, "H N N"]:
-    """The matrix of modes minus p q on interleaved states."""
-    re, im = modes.unbind(-1)
-    turns = torch.stack([re, -im, im, re], dim=1).unflatten(1, (2, 2))
-    rotation = torch.diag_embed(turns).permute(0, 3, 1, 4, 2).flatten(3).flatten(1, 2)
-    if p.shape[0] == 0:
-        return rotation
-    return rotation - torch.einsum("rhn,rhm->hnm", p.flatten(-2), q)
+
+# How often rows are moved by the last rung: another rung would take more launches, and far more arithmetic.
+_MOST_MOVES = 16
 
 
 def climb(
-    change: Float[Tensor, "H N N"], opposite: Float[Tensor, "H N N"], levels: int
+    modes: PolarModes, correction: Float[Tensor, "H N N"], first: int, levels: int
 ) -> list[Float[Tensor, "H N N"]]:
-    """Ā^(2^k) - 1 for k below `levels`, from Ā - 1 and Ā + 1."""
-    rungs = [change]
-    for level in range(1, levels):
-        last = rungs[-1]
-        rungs.append(last @ opposite if level == 1 else torch.baddbmm(last, last, last, beta=2))
+    """Ā^(first·2^k) - 1 for k below `levels`, from Ā^first - a^first."""
+    rungs: list[Tensor] = []
+    for level in range(levels):
+        change = modes.change(first << level)
+        rungs.append(plus_modes(correction, change))
+        if level < levels - 1:
+            twice = _two_and(change, correction) @ correction
+            correction = twice.baddbmm_(correction, rungs[-1])
     return rungs
 
 
 def climb_backward(
-    grads: Sequence[Tensor], rungs: Sequence[Tensor], opposite: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The adjoint of `climb`: the gradients of Ā - 1 and Ā + 1 from those of all rungs."""
-    total, opposite_grad = grads[-1], torch.zeros_like(opposite)
-    for level in range(len(rungs) - 1, 0, -1):
-        last = rungs[level - 1]
-        if level == 1:
-            opposite_grad = last.mT @ total
-            total = torch.baddbmm(grads[0], total, opposite.mT)
+    grads: Sequence[Tensor | None], rungs: Sequence[Tensor], modes: PolarModes, first: int
+) -> tuple[Float[Tensor, "H N N"], Float[Tensor, "H n"], Float[Tensor, "H n"]]:
+    """The adjoint of `climb`: the gradients of the correction, and of the modes' log_size and turns.
+
+    Uses up the gradients of the rungs.
+    """
+    log_size_grad, turns_grad = torch.zeros_like(modes.log_size), torch.zeros_like(modes.turns)
+    correction_grad = None
+    for level in range(len(rungs) - 1, -1, -1):
+        rung, grad, change = rungs[level], grads[level], modes.change(first << level)
+        grad = torch.zeros_like(rung) if grad is None else grad
+        if correction_grad is None:
+            modes_grad = _modes_backward(grad)
         else:
-            total = torch.baddbmm(torch.baddbmm(grads[level - 1] + 2 * total, total, last.mT), last.mT, total)
-    return total, opposite_grad
+            # All of it belongs to this function: sums are made in place.
+            correction = plus_modes(rung, change.scaled(-1))
+            grad = grad.baddbmm_(correction.mT, correction_grad)
+            modes_grad = _modes_backward(grad).plus(_modes_backward(correction_grad @ correction.mT))
+            grad = grad.baddbmm_(_two_and(change, correction).mT, correction_grad)
+            grad = grad.baddbmm_(correction_grad, rung.mT)
+        correction_grad = grad
+        # Of a^m = exp(m·(s + 2πi t)) the slopes are m·a^m and 2πi·m·a^m.
+        slope = modes_grad.times(Pair(1 + change.re, change.im).conj()).scaled(first << level)
+        log_size_grad, turns_grad = log_size_grad + slope.re, turns_grad + 2 * math.pi * slope.im
+    if correction_grad is None:
+        correction_grad = modes.turns.new_zeros(len(modes.turns), *2 * (2 * modes.turns.shape[1],))
+    return correction_grad, log_size_grad, turns_grad
+
+
+def plus_modes(matrix: Float[Tensor, "H N N"], modes: Pair) -> Float[Tensor, "H N N"]:
+    """The sum of a matrix and of modes written out, each as [[re, -im], [im, re]]."""
+    result = matrix.clone()
+    _mode_blocks(result).add_(torch.stack([modes.re, -modes.im, modes.im, modes.re], 1).unflatten(1, (2, 2)))
+    return result
+
+
+def count_of_rungs(first: int, count: int) -> int:
+    """How many rungs `repeat` wants to make `count` rows of the `first` ones."""
+    if count <= first:
+        return 0
+    levels = (-(-count // first) - 1).bit_length()
+    return max(1, levels + 1 - (_MOST_MOVES - 1).bit_length())
 
 
 def repeat(
     rows: Float[Tensor, "H k X N"], rungs: Sequence[Tensor], count: int
 ) -> Float[Tensor, "H count X N"]:
     """The rows, then the rows times Ā^k, times Ā^2k, … where the first rung is Ā^k - 1."""
-    for rung in rungs:
-        more = rows[:, : count - rows.shape[1]]
-        rows = torch.cat([rows, _moved(more, rung)], dim=1)
-    return rows
+    for rung in rungs[:-1]:
+        rows = torch.cat([rows, _moved(rows, rung)], dim=1)
+    parts, step = [rows], rows.shape[1]
+    for have in range(step, count, step):
+        parts.append(_moved(parts[-1][:, : count - have], rungs[-1]))
+    return torch.cat(parts, dim=1)[:, :count]
 
 
 def repeat_backward(
@@ -77,16 +111,32 @@ def repeat_backward(
     """The adjoint of `repeat`: the gradients of its `first` rows and of the rungs, from what it returned."""
     grads = []
     for level in range(len(rungs) - 1, -1, -1):
-        have = first << level
-        kept, moved = grad[:, :have], grad[:, have:]
-        count = moved.shape[1]
-        sources, flat = rows[:, :count].flatten(1, 2), moved.flatten(1, 2)
-        grads.append(sources.mT @ flat)
-        back = _moved(moved, rungs[level].mT)
-        grad = torch.cat([kept[:, :count] + back, kept[:, count:]], dim=1)
+        step, count = first << level, grad.shape[1]
+        parts = list(F.pad(grad, (0, 0, 0, 0, 0, -count % step)).split(step, dim=1))
+        for part in range(len(parts) - 1, 0, -1):
+            parts[part - 1] = parts[part - 1] + _moved(parts[part], rungs[level].mT)
+        moved = torch.cat(parts[1:], dim=1)[:, : count - step].flatten(1, 2)
+        grads.append(rows[:, : count - step].flatten(1, 2).mT @ moved)
+        grad = parts[0]
     return grad, grads[::-1]
 
 
 def _moved(rows: Float[Tensor, "H k X N"], rung: Float[Tensor, "H N N"]) -> Float[Tensor, "H k X N"]:
     flat = rows.flatten(1, 2)
     return torch.baddbmm(flat, flat, rung).view_as(rows)
+
+
+def _two_and(change: Pair, like: Float[Tensor, "H N N"]) -> Float[Tensor, "H N N"]:
+    """2 + c written out: as a matrix it costs one product, otherwise many passes."""
+    return plus_modes(torch.zeros_like(like), Pair(2 + change.re, change.im))
+
+
+def _mode_blocks(matrix: Float[Tensor, "H N N"]) -> Float[Tensor, "H 2 2 n"]:
+    """A view of what connects each mode's parts with each other."""
+    return matrix.unflatten(2, (2, -1)).unflatten(1, (2, -1)).diagonal(dim1=2, dim2=4)
+
+
+def _modes_backward(grad: Float[Tensor, "H N N"]) -> Pair:
+    """The gradient of the modes in `plus_modes`."""
+    blocks = _mode_blocks(grad)
+    return Pair(blocks[:, 0, 0] + blocks[:, 1, 1], blocks[:, 1, 0] - blocks[:, 0, 1])

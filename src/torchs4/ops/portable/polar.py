@@ -3,7 +3,7 @@
 After 65,536 samples an angle that was off by one rounding would be off by 1/100 of a turn. So angles come in
 two parts, from formulas that lose nothing. Only values need that care: slopes are the usual ones.
 
-Axes: H features, n stored modes, M output channels.
+Axes: H features, n stored modes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchs4.ops.dtypes import kernel_dtype
-from torchs4.ops.portable.discretization import hold
 from torchs4.ops.portable.pairs import Pair, exact_product, exact_sum
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from jaxtyping import Float
 
     from torchs4.ssm import Discretization
@@ -48,36 +48,66 @@ _TABLE = _table()
 
 
 class PolarModes(NamedTuple):
-    """Discrete modes a = exp(log_size + 2πi·(turns + turns_rest)), and their weights C·b."""
+    """Discrete modes a = exp(log_size + 2πi·(turns + turns_rest))."""
 
     log_size: Float[Tensor, "H n"]
     turns: Float[Tensor, "H n"]
     turns_rest: Float[Tensor, "H n"]
-    weights: Float[Tensor, "M H n 2"]
+
+    def power(self, exponent: Tensor | int) -> Pair:
+        """The modes to a power, or to each of several (k, 1) as (H, k, n)."""
+        modes = self if isinstance(exponent, int) else PolarModes(*(part[:, None] for part in self))
+        size, angle = (modes.log_size * exponent).exp(), modes._angle(exponent)
+        return Pair(size * angle.cos(), size * angle.sin())
+
+    def change(self, exponent: Tensor | int) -> Pair:
+        """What `power` gives, minus one, with all its digits where the modes are slow."""
+        modes = self if isinstance(exponent, int) else PolarModes(*(part[:, None] for part in self))
+        log_size, angle = modes.log_size * exponent, modes._angle(exponent)
+        # 1 - cos is 2 sin² of half the angle.
+        return Pair(
+            torch.expm1(log_size) * angle.cos() - 2 * torch.sin(angle / 2).square(),
+            log_size.exp() * angle.sin(),
+        )
+
+    def powers(self, count: int, step: int = 1) -> Pair:
+        """Those to 0, step, 2·step, … as (H, count, n): products of two factors, each of few values."""
+        near, far = (Pair(*factor) for factor in self._factors(self.power, count, step))
+        return Pair(*(x.flatten(1, 2)[:, :count] for x in far.times(near)))
+
+    def changes(self, count: int) -> Pair:
+        """The first powers minus one, as (H, count, n)."""
+        near, far = (Pair(*factor) for factor in self._factors(self.change, count, 1))
+        # (1 + x)(1 + y) - 1 = x + y + x y
+        return Pair(*(x.flatten(1, 2)[:, :count] for x in far.plus(near).plus(far.times(near))))
+
+    def _factors(
+        self, function: Callable[[Tensor], Pair], count: int, step: int
+    ) -> Iterator[Iterator[Tensor]]:
+        few = 1 << ((count - 1).bit_length() + 1) // 2
+        many = -(-count // few)
+        numbers = torch.arange(max(few, many), dtype=self.turns.dtype, device=self.turns.device)[:, None]
+        yield (x[:, None] for x in function(step * numbers[:few]))
+        yield (x[:, :, None] for x in function(few * step * numbers[:many]))
+
+    def _angle(self, exponent: Tensor | int) -> Tensor:
+        scaled, rest = self.turns * exponent, self.turns_rest * exponent
+        if isinstance(exponent, Tensor) or exponent & (exponent - 1):
+            # Only a power of two leaves all digits as they are.
+            factor = torch.ones_like(scaled) * exponent
+            rest = rest + exact_product(self.turns.expand_as(scaled), factor)[1]
+        # Whole turns are left out, which is exact.
+        return 2 * math.pi * ((scaled - scaled.detach().round()) + rest)
 
 
-def power_system(
-    A: Float[Tensor, "H n 2"],
-    B: Float[Tensor, "H n 2"],
-    C: Float[Tensor, "M H n 2"],
-    dt: Float[Tensor, " H"],
-    method: Discretization,
-) -> PolarModes:
-    """The modes of a diagonal system, whose powers are its kernel. Differentiable."""
-    dtype = kernel_dtype(C)
-    A_, step = Pair.of(A, dtype), dt.to(dtype)[:, None]
+def polar_modes(A: Pair, step: Float[Tensor, "H 1"], method: Discretization) -> PolarModes:
+    """The modes of a diagonal A under either rule. Differentiable."""
     if method == "bilinear":
-        z = A_.scaled(step / 2)
-        log_size = _bilinear_log_size(z)
-        turns, turns_rest = _bilinear_turns(A_, step / 2)
-        b = Pair.of(B, dtype).times(Pair(1 - z.re, -z.im).reciprocal()).scaled(step)
-    else:
-        _, _, b = hold(A, B, dt.to(dtype), method)
-        log_size = A_.re * step
-        angle, angle_rest = exact_product(A_.im, step.expand_as(A_.im))
-        turns, turns_rest = _in_turns(angle, angle_rest)
-    weights = Pair.of(C, dtype).times(b)
-    return PolarModes(log_size, turns, turns_rest, weights.stacked())
+        return PolarModes(_bilinear_log_size(A.scaled(step / 2)), *_bilinear_turns(A, step / 2))
+    if method != "zoh":
+        raise ValueError(f"discretization is {method!r}; choose 'bilinear' or 'zoh'.")
+    angle, angle_rest = exact_product(A.im, step.expand_as(A.im))
+    return PolarModes(A.re * step, *_in_turns(angle, angle_rest))
 
 
 def _bilinear_log_size(z: Pair) -> Float[Tensor, "H n"]:

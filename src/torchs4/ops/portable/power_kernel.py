@@ -18,6 +18,7 @@ from torch import Tensor
 
 from torchs4.ops.dtypes import full_precision
 from torchs4.ops.portable.pairs import Pair
+from torchs4.ops.portable.polar import PolarModes
 from torchs4.ops.transforms import differentiate_plainly, inside_transform
 
 if TYPE_CHECKING:
@@ -32,20 +33,19 @@ def power_kernel(
     length: int,
     dtype: torch.dtype,
 ) -> Float[Tensor, "M H L"]:
-    """K_l = 2·Re Σ w a^l for l < length; see polar.PolarModes."""
+    """K_l = 2·Re Σ w a^l for l < length; see discretization.WeighedModes."""
     run = plain_kernel if inside_transform() else _kernel
     return run(log_size, turns, turns_rest, weights, length).to(dtype)
 
 
 def plain_kernel(log_size: Tensor, turns: Tensor, turns_rest: Tensor, weights: Tensor, length: int) -> Tensor:
     """`power_kernel` as PyTorch differentiates it by itself."""
-    fine, coarse = _fine_and_coarse(log_size, turns, turns_rest, length)
+    fine, coarse = _fine_and_coarse(PolarModes(log_size, turns, turns_rest), length)
     M, H = weights.shape[:2]
-    w = Pair(*weights.unbind(-1))
-    left = Pair(w.re[..., None], w.im[..., None]).times(coarse).scaled(2)
+    left = Pair(*weights[:, :, None].unbind(-1)).times(coarse).scaled(2)
     # Re(vw) = Re v Re w - Im v Im w: the modes' two parts are summed as one real axis.
-    rows = torch.cat([left.re, -left.im], dim=2).permute(1, 0, 3, 2).flatten(1, 2)
-    product = rows @ torch.cat([fine.re, fine.im], dim=1)
+    rows = torch.cat([left.re, -left.im], dim=-1).transpose(0, 1).flatten(1, 2)
+    product = rows @ torch.cat(fine, dim=-1).mT
     return product.view(H, M, -1).transpose(0, 1)[..., :length].contiguous()
 
 
@@ -65,18 +65,18 @@ def _kernel_backward(
 ) -> list[Tensor]:
     """Of a^l with a = exp(s + 2πi t) the slopes are l·a^l and 2πi·l·a^l: two sums over samples are enough."""
     length = grad.shape[-1]
-    fine, coarse = _fine_and_coarse(log_size, turns, turns_rest, length)
+    fine, coarse = _fine_and_coarse(PolarModes(log_size, turns, turns_rest), length)
     M, H, n, _ = weights.shape
-    T, J = fine.re.shape[-1], coarse.re.shape[-1]
+    T, J = fine.re.shape[1], coarse.re.shape[1]
     grad = F.pad(grad, (0, J * T - length)).view(M, H, J, T).transpose(0, 1).reshape(H, M * J, T)
-    samples = torch.arange(T, dtype=grad.dtype, device=grad.device)
+    samples = torch.arange(T, dtype=grad.dtype, device=grad.device)[:, None]
     # Σ g a^i and Σ i·g a^i over each coarse step, for both parts of a^i: one product.
-    columns = torch.cat([fine.re, fine.im, samples * fine.re, samples * fine.im], dim=1).mT
-    parts = (grad @ columns).view(H, M, J, 4, n).permute(3, 1, 0, 4, 2)
+    columns = torch.cat([*fine, samples * fine.re, samples * fine.im], dim=-1)
+    parts = (grad @ columns).view(H, M, J, 4, n).permute(3, 1, 0, 2, 4)
     plain, moment = Pair(parts[0], parts[1]).times(coarse), Pair(parts[2], parts[3]).times(coarse)
-    starts = T * torch.arange(J, dtype=grad.dtype, device=grad.device)
-    total_moment = Pair(*((m + starts * p).sum(-1) for m, p in zip(moment, plain, strict=True)))
-    total = Pair(*(part.sum(-1) for part in plain))
+    starts = T * torch.arange(J, dtype=grad.dtype, device=grad.device)[:, None]
+    total_moment = Pair(*((m + starts * p).sum(-2) for m, p in zip(moment, plain, strict=True)))
+    total = Pair(*(part.sum(-2) for part in plain))
     slope = Pair(*weights.unbind(-1)).times(total_moment)
     weights_grad = 2 * torch.stack([total.re, -total.im], dim=-1)
     return [2 * slope.re.sum(0), -4 * math.pi * slope.im.sum(0), weights_grad]
@@ -104,28 +104,7 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 _kernel.register_autograd(_differentiate, setup_context=_keep)
 
 
-def _fine_and_coarse(log_size: Tensor, turns: Tensor, turns_rest: Tensor, length: int) -> tuple[Pair, Pair]:
+def _fine_and_coarse(modes: PolarModes, length: int) -> tuple[Pair, Pair]:
     """a^i for i < T and a^(jT) for j < J."""
-    levels = (length - 1).bit_length()
-    fine_levels = (levels + 1) // 2
-    doublings = [_power(log_size, turns, turns_rest, 1 << level) for level in range(levels)]
-    steps = min(1 << fine_levels, length)
-    one = Pair(torch.ones_like(turns)[..., None], torch.zeros_like(turns)[..., None])
-    fine = _repeated(one, doublings[:fine_levels], steps)
-    return fine, _repeated(one, doublings[fine_levels:], -(-length // steps))
-
-
-def _power(log_size: Tensor, turns: Tensor, turns_rest: Tensor, exponent: int) -> Pair:
-    """A to a power of two: scaling by it and leaving whole turns out are exact."""
-    scaled = turns * exponent
-    angle = 2 * math.pi * ((scaled - scaled.detach().round()) + turns_rest * exponent)
-    size = (log_size * exponent).exp()
-    return Pair(size * angle.cos(), size * angle.sin())
-
-
-def _repeated(powers: Pair, doublings: list[Pair], count: int) -> Pair:
-    for step in doublings:
-        more = Pair(*(part[..., : count - part.shape[-1]] for part in powers))
-        further = more.times(Pair(step.re[..., None], step.im[..., None]))
-        powers = Pair(*(torch.cat(parts, dim=-1) for parts in zip(powers, further, strict=True)))
-    return powers
+    steps = min(1 << ((length - 1).bit_length() + 1) // 2, length)
+    return modes.powers(steps), modes.powers(-(-length // steps), steps)

@@ -5,22 +5,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
-from torchs4.ops.transforms import inside_transform
+from torchs4.ops.dtypes import full_precision
+from torchs4.ops.transforms import differentiate_plainly, inside_transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch import Tensor
 
-def recomputed(function: Callable[..., Any], *inputs: Any) -> Any:
+
+def recomputed(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
     """What the function gives; what its backward pass needs is computed again, not kept.
 
     A compiler decides by itself what to keep, and transforms of functions have to see everything.
     """
-    if not torch.is_grad_enabled() or torch.compiler.is_compiling() or inside_transform():
+    if torch.compiler.is_compiling() or inside_transform():
         return function(*inputs)
-    if not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
+    outputs: tuple[Tensor, ...] = _Recomputed.apply(function, *inputs)
+    return outputs
+
+
+class _Recomputed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
+        ctx.function = function
+        ctx.save_for_backward(*inputs)
         return function(*inputs)
-    # Nothing is drawn at random: the generator's state need not be kept.
-    return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        # Somebody may go backward inside autocast, where products would be rounded to half precision.
+        with full_precision(grads[0]):
+            return None, *differentiate_plainly(ctx.function, ctx.saved_tensors, grads)
