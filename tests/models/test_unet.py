@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from conformance import assert_close, run_chunks, run_steps
 
-from torchs4 import S4BlockConfig, S4Config, UNetModel, UNetModelConfig
+from torchs4 import S4BlockConfig, S4Config, UNetModel, UNetModelConfig, load_model
 from torchs4.inference import StreamBatch, export_onnx
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # A float64 kernel is within 1e-12; seven stages add a little.
 TOLERANCE = 1e-11
@@ -132,3 +136,25 @@ def test_the_least_number_of_weights_is_a_bound() -> None:
     for options in ({}, {"pools": (2,), "feed_forward": 3, "num_layers": 2}):
         model = density_model(**options)
         assert 0 < model.config.least_weights() < sum(weight.numel() for weight in model.parameters())
+
+
+def test_a_wrong_digit_in_a_description_is_told_before_anything_is_built(tmp_path: Path) -> None:
+    density_model().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    written = json.loads(path.read_text())
+    for name, value, message in (
+        ("num_layers", 10_000, "at least [0-9,]+ weights, but there are"),
+        ("vocabulary_size", 10**9, "vocabulary_size is 1000000000, but there are"),
+    ):
+        wrong = {**written, "config": {**written["config"], name: value}}
+        path.write_text(json.dumps(wrong))
+        with pytest.raises(ValueError, match=message):
+            load_model(tmp_path)
+
+
+def test_neighbouring_values_start_with_similar_embeddings() -> None:
+    weight = density_model(features=32).encoder.weight.detach()[1:257]
+    similar = torch.nn.functional.cosine_similarity(weight[:-1], weight[1:]).mean()
+    far = torch.nn.functional.cosine_similarity(weight[:-128], weight[128:]).mean()
+    assert similar > 0.9
+    assert far < similar - 0.3
