@@ -38,18 +38,19 @@ def cifar_paper(layers: int, features: int, dropout: float) -> TrainingConfig[CI
 
 def cifar_cpu() -> TrainingConfig[CIFAR10Density]:
     return TrainingConfig(
-        data=CIFAR10Density(mixtures=10, mirror=True),
-        model=unet(layers=1, features=64, growth=1.5, state_size=32),
+        data=CIFAR10Density(),
+        model=unet(layers=1, features=64, growth=1.4, state_size=32),
+        # Of short runs, measured on validation pictures, this rate came furthest; mixtures came less far.
         optim=OptimizerOptions(
-            lr=0.004,
-            ssm_lr=0.004,
+            lr=0.01,
+            ssm_lr=0.01,
             weight_decay=0.01,
             batch_size=16,
             warmup_steps=300,
             clip=1.0,
             average=0.999,
         ),
-        budget=BudgetOptions(epochs=6, evaluate_every=500, validation_examples=200),
+        budget=BudgetOptions(epochs=12, evaluate_every=500, validation_examples=200),
     )
 
 
@@ -57,17 +58,17 @@ def mnist_cpu() -> TrainingConfig[MNISTDensity]:
     return TrainingConfig(
         data=MNISTDensity(),
         # Rows of 28 pixels: 4 and 7 divide them.
-        model=unet(layers=1, features=64, growth=1.5, pools=(4, 7), state_size=32),
+        model=unet(layers=1, features=64, growth=1.4, pools=(4, 7), state_size=32),
         optim=OptimizerOptions(
-            lr=0.004,
-            ssm_lr=0.004,
+            lr=0.01,
+            ssm_lr=0.01,
             weight_decay=0.01,
             batch_size=32,
             warmup_steps=300,
             clip=1.0,
             average=0.999,
         ),
-        budget=BudgetOptions(epochs=4, evaluate_every=500, validation_examples=300),
+        budget=BudgetOptions(epochs=6, evaluate_every=500, validation_examples=300),
     )
 
 
@@ -82,7 +83,7 @@ RECIPES = (
         metric=_METRIC,
         published={"paper": 2.92, "paper-large": 2.85},
         differs="Batch, epochs, schedule, weight decay and the growth of the width were never published: "
-        "those of `paper` and `paper-large` are our choice. `cpu` predicts mixtures of logistics.",
+        "those of `paper` and `paper-large` are our choice.",
         presets={
             "paper": lambda: cifar_paper(layers=8, features=128, dropout=0.0),
             "paper-large": lambda: cifar_paper(layers=16, features=192, dropout=0.1),
