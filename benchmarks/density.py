@@ -2,9 +2,9 @@
 
 python benchmarks/density.py cifar-density runs/cifar-density-cpu
 python benchmarks/density.py mnist-density runs/mnist-density-cpu
-python benchmarks/density.py cifar-density                        # the compressors alone
+python benchmarks/density.py cifar-density                        # the compressors alone: a quarter of an hour
 
-Writes results/density_NAME.json. A density's figure is the one that its finished run measured on all test
+Writes results/density_NAME.json, from which it takes what the same versions of the compressors needed before. A density's figure is the one that its finished run measured on all test
 pictures; a compressor based on it would need less than 0.01 bits more. Files have headers, which weigh much
 with pictures this small: so compressors are also given pictures of a hundred, one below the other, which is
 in their favour twice: one header, and statistics of a hundred. JPEG XL needs `pip install pillow-jxl-plugin`.
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import PIL
-from harness import record, show
+from harness import RESULTS, record, show
 from PIL import Image
 from rich.progress import track
 
@@ -64,6 +65,21 @@ def compressors() -> dict[str, dict[str, Any]]:
     return {**COMPRESSORS, "JPEG XL, lossless": JPEG_XL}
 
 
+def installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def known(path: Path, versions: dict[str, Any]) -> dict[str, Any]:
+    """What compressors needed, if it was measured with the same versions."""
+    if not path.is_file():
+        return {}
+    results = json.loads(path.read_text(encoding="utf-8"))["results"]
+    return results["compressors"] if results["versions"] == versions else {}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("recipe", choices=["cifar-density", "mnist-density"])
@@ -75,9 +91,12 @@ def main() -> None:
     pictures = test.pictures(np.arange(len(test)))
     count, height, width, channels = pictures.shape
     columns = pictures.reshape(count // TOGETHER, TOGETHER * height, width, channels)
-    results: dict[str, Any] = {"pictures": count, "compressors": {}, "densities": {}}
+    versions = {"pillow": PIL.__version__, "pillow-jxl-plugin": installed("pillow-jxl-plugin")}
+    results: dict[str, Any] = {"pictures": count, "versions": versions, "compressors": {}, "densities": {}}
+    name_of_result = f"density_{chosen.recipe.partition('-')[0]}"
+    before = known(RESULTS / f"{name_of_result}.json", versions)
     for name, options in compressors().items():
-        results["compressors"][name] = {
+        results["compressors"][name] = before.get(name) or {
             "options": options,
             "each": bits_per_dimension(pictures, options, name),
             "hundred_together": bits_per_dimension(columns, options, f"{name}, a hundred together"),
@@ -89,11 +108,6 @@ def main() -> None:
             raise SystemExit(f"{path} is not finished: s4 train --resume {path}")
         wanted = ("name", "test_bits", "parameters", "steps", "epochs", "training_seconds", "commit")
         results["densities"][path.name] = {key: summary[key] for key in wanted}
-    try:
-        jpeg_xl = version("pillow-jxl-plugin")
-    except PackageNotFoundError:
-        jpeg_xl = None
-    results["versions"] = {"pillow": PIL.__version__, "pillow-jxl-plugin": jpeg_xl}
     rows = [
         [name, f"{one['each']:.3f}", f"{one['hundred_together']:.3f}"]
         for name, one in results["compressors"].items()
@@ -104,7 +118,7 @@ def main() -> None:
         ["", "each", "hundred together"],
         rows,
     )
-    record(f"density_{chosen.recipe.partition('-')[0]}", results)
+    record(name_of_result, results)
 
 
 if __name__ == "__main__":
