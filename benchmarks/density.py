@@ -2,12 +2,13 @@
 
 python benchmarks/density.py cifar-density runs/cifar-density-cpu
 python benchmarks/density.py mnist-density runs/mnist-density-cpu
-python benchmarks/density.py cifar-density                        # the compressors alone: a quarter of an hour
+python benchmarks/density.py cifar-density                        # the compressors alone, for 15 minutes
 
-Writes results/density_NAME.json, from which it takes what the same versions of the compressors needed before. A density's figure is the one that its finished run measured on all test
-pictures; a compressor based on it would need less than 0.01 bits more. Files have headers, which weigh much
-with pictures this small: so compressors are also given pictures of a hundred, one below the other, which is
-in their favour twice: one header, and statistics of a hundred. JPEG XL needs `pip install pillow-jxl-plugin`.
+Writes results/density_NAME.json, from which it takes what the same versions of the compressors needed before.
+A density's figure is the one that its finished run measured on all test pictures; a compressor based on it
+would need less than 0.01 bits more. Files have headers, which weigh much with pictures this small: so
+compressors are also given pictures of a hundred, one below the other, which is in their favour twice: one
+header, and statistics of a hundred. JPEG XL needs `pip install pillow-jxl-plugin`.
 """
 
 from __future__ import annotations
