@@ -3,7 +3,7 @@
     python benchmarks/estimators_data.py FOLDER …     # once, in an environment of its own: see there
     python benchmarks/estimators.py FOLDER            # what is missing is measured; results/estimators.json
     python benchmarks/estimators_aeon.py FOLDER       # in the environment of the first: MiniRocket and others
-    python benchmarks/estimators.py FOLDER --table    # mean ranks, from everything that is there
+    python benchmarks/estimators.py FOLDER --table    # mean ranks, and the table of docs/estimators.md
 
 Training parts are learned from, test parts measured once, with the library's defaults, which were chosen by
 cross-validation on training parts. LSTM and CNN take S4's place in the same network, with the same examples,
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -56,7 +57,17 @@ LAST = [
 ]
 # Measured in another environment.
 OTHERS = ["MiniRocket", "MultiRocket-Hydra", "1-NN DTW"]
+# In the order of the page, under the names that it uses.
+SHOWN = {"S4": "S4Classifier", "CNN": "CNN", "LSTM": "LSTM", "1-NN": "1-NN", "1-NN DTW": "1-NN DTW"}
+SHOWN |= {"MiniRocket": "MiniRocket", "MultiRocket-Hydra": "MultiRocket-Hydra"}
+SAID = {
+    "without_networks": "all {} sets",
+    "without_networks_beyond_2000_samples": "the {} beyond 2,000 samples",
+    "with_networks": "the {} with networks",
+    "with_networks_beyond_2000_samples": "the {} with networks beyond 2,000 samples",
+}
 FILE = RESULTS / "estimators.json"
+PAGE = RESULTS.parents[1] / "docs" / "estimators.md"
 
 
 class Convolution(nn.Module):
@@ -211,20 +222,43 @@ def main() -> None:
         console.print(f"{name} {method} {result}")
     found = summarise(results())
     record("estimators", found)
-    columns = [*METHODS, *OTHERS]
-    rows = [
-        [
-            s,
-            *(
-                f"{100 * found['measured'][s][m]['accuracy']:.1f}" if m in found["measured"][s] else ""
-                for m in columns
-            ),
-        ]
-        for s in SETS
-        if s in found["measured"]
-    ]
-    show("Test accuracy in %", ["set", *columns], rows)
-    console.print(found["mean_rank"])
+    header, *rows = table(found)
+    show("Test accuracy in %", header, rows)
+    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), header, rows), encoding="utf-8")
+
+
+def table(found: dict[str, Any]) -> list[list[str]]:
+    """A row for each set, one for the time that a fit takes, and one for each group's mean ranks."""
+    measured, known = found["measured"], found["sets"]
+    sets = [s for s in SETS if s in measured and s in known]
+    columns = [m for m in SHOWN if any(m in measured[s] for s in sets)]
+    lines = [["set", "examples", "length", *(SHOWN[m] for m in columns)]]
+    for s in sets:
+        best = max(round(1000 * one["accuracy"]) for one in measured[s].values())
+        cells = []
+        for m in columns:
+            share = measured[s][m]["accuracy"] if m in measured[s] else None
+            cell = "" if share is None else f"{100 * share:.1f}"
+            cells.append(f"**{cell}**" if share is not None and round(1000 * share) == best else cell)
+        lines.append([s, f"{known[s]['train']:,}", f"{known[s]['longest']:,}", *cells])
+    seconds = ["seconds of a fit, median", "", ""]
+    for m in columns:
+        times = [measured[s][m]["fit_cpu_seconds"] for s in sets if m in measured[s]]
+        seconds.append(f"{statistics.median(times):.1f}" if len(times) else "")
+    lines.append(seconds)
+    for title, group in found["mean_rank"].items():
+        if group["sets"]:
+            ranked = (f"{group['ranks'][m]:.2f}" if m in group["ranks"] else "" for m in columns)
+            lines.append([f"mean rank, {SAID[title].format(len(group['sets']))}", "", "", *ranked])
+    return lines
+
+
+def renewed(text: str, header: list[str], rows: list[list[str]]) -> str:
+    """The page with the table as it is now."""
+    begin, end = "<!-- benchmarks/estimators.py -->\n", "<!-- end of benchmarks/estimators.py -->"
+    before, rest = text.split(begin)
+    lines = "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows])
+    return f"{before}{begin}{lines}\n{end}{rest.split(end)[1]}"
 
 
 if __name__ == "__main__":
