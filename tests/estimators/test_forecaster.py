@@ -135,6 +135,10 @@ def test_several_targets_a_covariate_and_a_calendar() -> None:
     assert abs(forecast["load"].mean() - 50) < 15
     assert abs(forecast["price"].mean() - 3) < 3
     assert not forecaster.predict(future=0 * future).equals(forecast)
+    drawn = forecaster.plot(future=future, target="load").axes[0].get_lines()[1]
+    assert np.allclose(drawn.get_ydata(), forecast["load"])
+    with pytest.raises(ValueError, match=r"holiday are known ahead: pass future=…"):
+        forecaster.plot()
 
 
 def test_a_calendar_is_taken_where_it_helps() -> None:

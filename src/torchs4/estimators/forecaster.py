@@ -250,11 +250,13 @@ class S4Forecaster(BaseEstimator):
         rows: int | None = None,
         target: str | None = None,
         name: str | None = None,
+        future: Any = None,
     ) -> Figure:
         """A picture of the end of a series, its forecast and the intervals; the caller saves it.
 
         truth: what came, if it is known by now, to be drawn beside the forecast. rows: of history to draw.
         target, name: which target of which series, if there are several.
+        future: the columns `known` for the rows ahead, as in `predict`.
         """
         from torchs4.plots import plot_forecast
 
@@ -266,14 +268,10 @@ class S4Forecaster(BaseEstimator):
                 f"There is no target {target!r} of a series {name!r}; there are the targets "
                 f"{', '.join(self.targets_)} and the series {', '.join(map(repr, self.recent_))}."
             )
-        if self.known_:
-            raise ValueError(
-                "What is known ahead has to be given: plot what predict(future=…) gives instead."
-            )
         values, times = self.recent_[name]
         one = OneSeries(name, values, times)
         rows = min(len(values), rows or _DRAWN * self.horizon_)
-        quantiles = self._quantiles(self._extended(one, None), np.array([len(values)]))[0]
+        quantiles = self._quantiles(self._extended(one, future), np.array([len(values)]))[0]
         came = None
         if truth is not None:
             came = read_all(truth, (target,), self.time_)[1][0].values[: self.horizon_, 0]
