@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from harness import RESULTS, console, record, show
+from harness import PAGES, RESULTS, console, record, renewed, show
 from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
@@ -67,7 +67,7 @@ SAID = {
     "with_networks_beyond_2000_samples": "the {} with networks beyond 2,000 samples",
 }
 FILE = RESULTS / "estimators.json"
-PAGE = RESULTS.parents[1] / "docs" / "estimators.md"
+PAGE = PAGES / "estimators.md"
 
 
 class Convolution(nn.Module):
@@ -224,7 +224,8 @@ def main() -> None:
     record("estimators", found)
     header, *rows = table(found)
     show("Test accuracy in %", header, rows)
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), header, rows), encoding="utf-8")
+    page = renewed(PAGE.read_text(encoding="utf-8"), "benchmarks/estimators.py", [header, *rows])
+    PAGE.write_text(page, encoding="utf-8")
 
 
 def table(found: dict[str, Any]) -> list[list[str]]:
@@ -251,14 +252,6 @@ def table(found: dict[str, Any]) -> list[list[str]]:
             ranked = (f"{group['ranks'][m]:.2f}" if m in group["ranks"] else "" for m in columns)
             lines.append([f"mean rank, {SAID[title].format(len(group['sets']))}", "", "", *ranked])
     return lines
-
-
-def renewed(text: str, header: list[str], rows: list[list[str]]) -> str:
-    """The page with the table as it is now."""
-    begin, end = "<!-- benchmarks/estimators.py -->\n", "<!-- end of benchmarks/estimators.py -->"
-    before, rest = text.split(begin)
-    lines = "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows])
-    return f"{before}{begin}{lines}\n{end}{rest.split(end)[1]}"
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 RESULTS = Path(__file__).parent / "results"
+PAGES = RESULTS.parents[1] / "docs"
 THREADS = 2
 console = Console()
 
@@ -86,6 +87,15 @@ def show(title: str, columns: list[str], rows: list[list[Any]]) -> None:
     for row in rows:
         table.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
     console.print(table)
+
+
+def renewed(text: str, mark: str, rows: list[list[str]]) -> str:
+    """A page whose table between `<!-- mark -->` and `<!-- end of mark -->` is these rows, a header first."""
+    begin, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->"
+    before, rest = text.split(begin)
+    header, *others = rows
+    lines = "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *others])
+    return f"{before}{begin}{lines}\n{end}{rest.split(end)[1]}"
 
 
 def _git(*arguments: str) -> str:

@@ -1,7 +1,7 @@
 """S4Regressor against ridge regression, the nearest neighbour and a random forest, on real sets.
 
     python benchmarks/estimators_data.py FOLDER …     # once, in an environment of its own: see there
-    python benchmarks/regressors.py FOLDER            # results/regressors.json
+    python benchmarks/regressors.py FOLDER            # what is missing; results/regressors.json and the page
 
 Training parts are learned from, test parts measured once, with defaults; the ridge's penalty is chosen by
 cross-validation inside the training part. What draws random numbers runs with three seeds. Errors are root
@@ -10,6 +10,7 @@ mean squares in units of the test part's deviation: 1 is what its mean would get
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
 import time
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from harness import console, record, show
+from harness import PAGES, RESULTS, record, renewed, show
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import RidgeCV
 from sklearn.neighbors import KNeighborsRegressor
@@ -26,9 +27,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from torchs4.estimators import S4Regressor
+from torchs4.training.provenance import provenance
 
 SETS = ["CardanoSentiment", "Covid3Month", "Tecator"]
 SEEDS = (0, 1, 2)
+FILE = RESULTS / "regressors.json"
+PAGE = PAGES / "estimators.md"
 
 
 class Rows:
@@ -70,26 +74,39 @@ def measure(method: str, data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def measured_before() -> dict[str, Any]:
+    return json.loads(FILE.read_text(encoding="utf-8"))["results"] if FILE.is_file() else {}
+
+
 def main() -> None:
     folder = Path(sys.argv[1]) / "regression"
     torch.set_num_threads(1)
-    found: dict[str, Any] = {}
+    found = measured_before()
     for name in SETS:
         with np.load(folder / f"{name}.npz") as arrays:
             data = dict(arrays)
-        measured = {method: measure(method, data) for method in METHODS}
-        shape = data["x_train"].shape
-        found[name] = {
-            "train": shape[0],
-            "test": len(data["y_test"]),
-            "channels": shape[1],
-            "length": shape[2],
-            "measured": measured,
-        }
-        console.print(name, {method: round(one["error"], 3) for method, one in measured.items()})
-    record("regressors", found)
-    rows = [[name, *(one["measured"][m]["error"] for m in METHODS)] for name, one in found.items()]
-    show("error in deviations of the test part", ["set", *METHODS], rows)
+        examples, channels, length = data["x_train"].shape
+        described = {"train": examples, "test": len(data["y_test"]), "channels": channels, "length": length}
+        one = found.setdefault(name, {**described, "measured": {}})
+        for method in METHODS:
+            if method not in one["measured"]:
+                one["measured"][method] = {**measure(method, data), "commit": provenance()["commit"]}
+                record("regressors", found)
+    header = ["set", "examples", "length", *METHODS]
+    rows = [
+        [name, f"{one['train']:,}", f"{one['length']:,}", *(_cell(one["measured"][m]) for m in METHODS)]
+        for name, one in found.items()
+    ]
+    show("error in deviations of the test part", header, rows)
+    PAGE.write_text(
+        renewed(PAGE.read_text(encoding="utf-8"), "benchmarks/regressors.py", [header, *rows]),
+        encoding="utf-8",
+    )
+
+
+def _cell(result: dict[str, Any]) -> str:
+    spread = "" if result["deviation"] is None else f" ± {result['deviation']:.2f}"
+    return f"{result['error']:.2f}{spread}"
 
 
 if __name__ == "__main__":
