@@ -1,4 +1,4 @@
-"""Renew the tables of docs/reproduction.md from the summaries in recipes/measured.
+"""Renew the tables of docs/reproduction.md and docs/generative.md from the summaries in recipes/measured.
 
 python benchmarks/reproduction_page.py
 """
@@ -10,7 +10,8 @@ from pathlib import Path
 
 from torchs4 import tables
 
-PAGE = Path(__file__).parents[1] / "docs" / "reproduction.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = (DOCS / "reproduction.md", DOCS / "generative.md")
 
 
 def renewed(text: str) -> str:
@@ -24,8 +25,9 @@ def renewed(text: str) -> str:
 
 
 def main() -> None:
-    PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print(PAGE)
+    for page in PAGES:
+        page.write_text(renewed(page.read_text(encoding="utf-8")), encoding="utf-8")
+        print(page)
 
 
 if __name__ == "__main__":

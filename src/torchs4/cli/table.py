@@ -25,7 +25,8 @@ class TableArguments:
     """The rows of the paper's tables, and what was measured here.
 
     Attributes:
-        name: "lra" (Tables 4 and 10), "images" (6 and 12), "speech" (5) or "forecast" (9).
+        name: "lra" (Tables 4 and 10), "images" (6 and 12), "speech" (5), "density" (7) or
+            "forecast" (9).
         folder: also take runs that `s4 reproduce` left in this folder, before those that come with torchs4.
         markdown: write it as Markdown, for documents.
     """
@@ -63,7 +64,7 @@ def print_table(table: tables.PublishedTable, look_up: Summaries, console: Conso
     published = [[row.model, *row.cells] for row in table.rows]
     measured = [[f"S4, {preset}{MARK}", *cells(table, found)] for preset, found in ours.items()]
     header = ["model", *(column.title for column in table.columns)]
-    console.print(f"[bold]{table.title}[/bold], accuracy in %")
+    console.print(f"[bold]{table.title}[/bold], {table.metric.label}")
     for piece in _pieces([header, *published, *measured], console.width):
         shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
         for index in piece:
@@ -74,7 +75,8 @@ def print_table(table: tables.PublishedTable, look_up: Summaries, console: Conso
             shown.add_row(*(row[index] for index in piece), style="bold green")
         console.print(shown)
         console.print()
-    console.print(f"{MARK} measured here; all other rows as published. X: fails or cannot run.\n")
+    note = table.note or "X: fails or cannot run."
+    console.print(f"{MARK} measured here; all other rows as published. {note}\n")
     for column in table.columns:
         if column.recipe is None:
             continue

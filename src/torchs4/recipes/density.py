@@ -72,7 +72,7 @@ def mnist_cpu() -> TrainingConfig[MNISTDensity]:
     )
 
 
-_METRIC = NextToken(1, unit="dimension").metrics[0]
+METRIC = NextToken(1, unit="dimension").metrics[0]
 
 RECIPES = (
     Recipe(
@@ -80,7 +80,7 @@ RECIPES = (
         title="CIFAR-10, the density of pictures, value by value",
         length=3072,
         dataset="cifar10",
-        metric=_METRIC,
+        metric=METRIC,
         published={"paper": 2.92, "paper-large": 2.85},
         differs="Batch, epochs, schedule, weight decay and the growth of the width were never published: "
         "those of `paper` and `paper-large` are our choice.",
@@ -95,7 +95,7 @@ RECIPES = (
         title="MNIST, the density of digits, value by value",
         length=784,
         dataset="mnist",
-        metric=_METRIC,
+        metric=METRIC,
         differs="Not in the paper: the quick one of its kind.",
         presets={"cpu": mnist_cpu},
     ),

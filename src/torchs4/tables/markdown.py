@@ -33,7 +33,8 @@ def markdown(table: PublishedTable, summaries: Summaries | None = None) -> str:
     rows += [[f"**S4, `{preset}`**", *cells(table, found)] for preset, found in ours.items()]
     parts = [f"### {table.title}", _lines(["model", *titles], rows)]
     parts.append(
-        f"Numbers with {MARK} were measured here, all others are as published. X: fails or cannot run."
+        f"Numbers with {MARK} were measured here, all others are as published. "
+        f"{table.note or 'X: fails or cannot run.'}"
     )
     details = []
     for index, column in enumerate(table.columns):

@@ -22,7 +22,7 @@ MARK = "*"
 
 @dataclass(frozen=True)
 class Measurement:
-    """What runs of a recipe came to in a column. values: in percent, one for each seed."""
+    """What runs of a recipe came to in a column. values: in the metric's unit, one for each seed."""
 
     column: Column
     recipe: Recipe
@@ -43,9 +43,11 @@ class Measurement:
     @property
     def figure(self) -> str:
         """The number with its spread over seeds."""
+        metric = self.recipe.metric
+        unit = f" {metric.unit or metric.title}"
         if len(self.values) == 1:
-            return f"{self.mean:.2f} % (one seed)"
-        return f"{self.mean:.2f} ± {statistics.stdev(self.values):.2f} % ({len(self.values)} seeds)"
+            return f"{self.mean:.2f}{unit} (one seed)"
+        return f"{self.mean:.2f} ± {statistics.stdev(self.values):.2f}{unit} ({len(self.values)} seeds)"
 
     @property
     def data(self) -> str:

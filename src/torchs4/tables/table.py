@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torchs4.tasks import ACCURACY, Metric
+
 # What stands where a model fails or cannot run, and where nobody has reported a number.
 FAILS, UNREPORTED = "X", "-"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of accuracies in percent.
+    """A column of numbers, in the unit of the table's metric.
 
     recipe: which of ours trains for it; the average has none.
     rate: 2 where the model sees every second sample, without having been trained so.
@@ -38,12 +40,17 @@ class Row:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """Rows as published, digit by digit."""
+    """Rows as published, digit by digit.
+
+    metric: what the numbers are. note: what has to be known to read the rows.
+    """
 
     name: str
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    metric: Metric = ACCURACY
+    note: str = ""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -56,7 +63,8 @@ class PublishedTable:
     def best_other(self, index: int) -> Row | None:
         """The row without state spaces that is best in a column."""
         others = [row for row in self.rows if not row.state_space and row.number(index) is not None]
-        return max(others, key=lambda row: row.number(index) or 0.0, default=None)
+        sign = 1 if self.metric.higher_is_better else -1
+        return max(others, key=lambda row: sign * (row.number(index) or 0.0), default=None)
 
     @property
     def latest(self) -> Row:
