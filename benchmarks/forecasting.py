@@ -231,14 +231,14 @@ def restore() -> None:
     file = RESULTS / "forecasting.json"
     if not file.is_file():
         return
-    described = json.loads(file.read_text(encoding="utf-8"))
-    for setting, one in described["results"]["settings"].items():
+    settings = json.loads(file.read_text(encoding="utf-8"))["results"]["settings"]
+    for setting, one in settings.items():
         for model, found in one["models"].items():
             for place, result in enumerate(found["seeds"]):
                 seed = result.get("seed", place)
                 path = result_file(setting, model, seed)
                 if not path.is_file():
-                    _keep(path, {"commit": described["commit"], **result, "seed": seed})
+                    _keep(path, {**result, "seed": seed})
 
 
 def _keep(path: Path, result: dict[str, Any]) -> None:
