@@ -63,6 +63,40 @@ def peak_memory_mb(source: str) -> float:
     return float(output.split()[-1])
 
 
+class Pieces:
+    """Numbers that were measured one by one, kept in runs/ as soon as they are: a killed script goes on.
+
+    commits: of the source that each of them was measured with.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.path = RESULTS.parents[1] / "runs" / "pieces" / f"{name}.json"
+        self.found: dict[str, Any] = {}
+        self.commits: dict[str, str] = {}
+        if self.path.is_file():
+            self.found, self.commits = json.loads(self.path.read_text(encoding="utf-8"))
+
+    def measure(self, key: str, measure: Callable[[], Any]) -> Any:
+        """What is kept under this key, or what is measured now."""
+        if key not in self.found:
+            self.found[key], self.commits[key] = measure(), _git("rev-parse", "HEAD")[:7]
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            new = self.path.with_suffix(".new")
+            new.write_text(json.dumps([self.found, self.commits]), encoding="utf-8")
+            new.replace(self.path)
+            print(f"{key}: {self.found[key]}", flush=True)
+        return self.found[key]
+
+
+def keep_for_tables(name: str, path: Path, measured: dict[str, Any]) -> None:
+    """Write what comes with the package, for `s4 table`, with where it was measured. path: of the result."""
+    described = json.loads(path.read_text(encoding="utf-8"))
+    processor, commit = described["machine"]["processor"], described["commit"][:7]
+    where = f"{processor}, {described['threads']} threads, commit {commit}"
+    kept = RESULTS.parents[1] / "src" / "torchs4" / "recipes" / "measured" / f"{name}.json"
+    kept.write_text(json.dumps({"where": where, **measured}, indent=2) + "\n", encoding="utf-8")
+
+
 def record(name: str, results: dict[str, Any]) -> Path:
     """Write benchmarks/results/NAME.json with command, machine, versions, commit and date."""
     RESULTS.mkdir(exist_ok=True)

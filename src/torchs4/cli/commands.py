@@ -28,7 +28,7 @@ USAGE = """\
   s4 stream RUN FILE             predictions as samples come, from a file or a pipe
   s4 generate RUN --prompt TEXT  text that a model of characters writes
   s4 sample RUN -n 16            pictures that a density draws; --complete FILE goes on with one
-  s4 table NAME                  our results beside the paper's: lra, images, speech, density …
+  s4 table [NAME]                our results beside the paper's: lra, images, density …
   s4 reproduce [NAME …]          train one experiment after the other, and go on where it stopped
   s4 export RUN --to onnx|web    a model as ONNX graphs, which need no PyTorch, or with a page for browsers
   s4 serve FOLDER                such a page, on this machine only

@@ -48,7 +48,8 @@ _LONGEST_TURN = 10_000
 class TransformerConfig:
     """Options of a self-attention layer.
 
-    heads: how many attentions work side by side, each on features/heads columns.
+    heads: how many attentions work side by side, each on projection/heads columns.
+    projection: columns of queries, of keys and of values; None is as many as there are features.
     attention_dropout: which part of the attention weights training drops.
     bidirectional: every position sees the future too; such a layer cannot stream.
     attention: "fused", PyTorch's own, which never holds the matrix of attention weights; or "materialised",
@@ -59,10 +60,13 @@ class TransformerConfig:
     attention_dropout: float = 0.0
     bidirectional: bool = False
     attention: AttentionKind = "fused"
+    projection: int | None = None
 
     def __post_init__(self) -> None:
         require_choice("attention", self.attention, get_args(AttentionKind))
         require_whole("heads", self.heads, 1)
+        if self.projection is not None:
+            require_whole("projection", self.projection, 1)
         require_probability("attention_dropout", self.attention_dropout)
 
     def build(self, features: int) -> Transformer:
@@ -77,6 +81,7 @@ class TransformerOptions(TypedDict, total=False):
     attention_dropout: float
     bidirectional: bool
     attention: AttentionKind
+    projection: int | None
 
 
 class Transformer(nn.Module):
@@ -102,12 +107,13 @@ class Transformer(nn.Module):
             super().__init__()
             self.config = config = merge_options(TransformerConfig, config, options)
             require_at_least("features", features, 1)
-            _require_even_heads(features, config.heads)
             self.features = features
+            self.projection = features if config.projection is None else config.projection
+            _require_even_heads(self.projection, config.heads)
             self.heads = config.heads
             self.bidirectional = config.bidirectional
-            self.query_key_value = nn.Linear(features, 3 * features)
-            self.output = nn.Linear(features, features)
+            self.query_key_value = nn.Linear(features, 3 * self.projection)
+            self.output = nn.Linear(self.projection, features)
 
     @property
     def causal(self) -> bool:
@@ -185,7 +191,7 @@ class Transformer(nn.Module):
         require_at_least("batch_size", batch_size, 1)
         # Somebody may have put modules without parameters in the place of ours.
         weight = next(self.parameters(), torch.empty(0))
-        empty = weight.new_zeros(batch_size, self.heads, 0, self.features // self.heads)
+        empty = weight.new_zeros(batch_size, self.heads, 0, self.projection // self.heads)
         return empty, empty.clone()
 
     def require_own_state(self, state: State, batch_size: int) -> None:
@@ -194,7 +200,7 @@ class Transformer(nn.Module):
         parts = state if isinstance(state, tuple | list) else [state]
         shapes = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in parts]
         seen = shapes[0][2] if isinstance(parts[0], Tensor) and parts[0].ndim == 4 else "positions"
-        shape = (batch_size, self.heads, seen, self.features // self.heads)
+        shape = (batch_size, self.heads, seen, self.projection // self.heads)
         if shapes != [shape, shape]:
             raise ValueError(
                 f"state is {', '.join(map(str, shapes))}; expected keys and values, {shape} each. Start "
@@ -241,12 +247,14 @@ def materialised_attention(
     is_causal: bool = False,
 ) -> Float[Tensor, "B heads L D"]:
     """What PyTorch's fused attention computes, by way of the whole matrix of weights."""
-    scores = query @ keys.transpose(2, 3) / query.shape[3] ** 0.5
+    # Fewer numbers to divide than there are scores.
+    scores = query / query.shape[3] ** 0.5 @ keys.transpose(2, 3)
     if is_causal:
         visible = _past(query.shape[2], keys.shape[2] - query.shape[2], query.device)
     if visible is not None:
         scores = scores.masked_fill(~visible, -math.inf)
-    return F.dropout(scores.softmax(-1), dropout) @ values
+    weights = scores.softmax(-1)
+    return (F.dropout(weights, dropout) if dropout else weights) @ values
 
 
 def _past(length: int, seen: int, device: torch.device) -> Bool[Tensor, "L S"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torchs4.tables.arena import ARENA, measured_arena
 from torchs4.tables.measurements import MARK, cells, our_rows
 
 if TYPE_CHECKING:
@@ -31,11 +32,16 @@ def markdown(table: PublishedTable, summaries: Summaries | None = None) -> str:
     titles = [column.title for column in table.columns]
     rows = [[row.model, *row.cells] for row in table.rows]
     rows += [[f"**S4, `{preset}`**", *cells(table, found)] for preset, found in ours.items()]
+    arena = measured_arena() if table.name == ARENA else None
+    if arena is not None:
+        rows += arena.rows(table)
     parts = [f"### {table.title}", _lines(["model", *titles], rows)]
     parts.append(
         f"Numbers with {MARK} were measured here, all others are as published. "
         f"{table.note or 'X: fails or cannot run.'}"
     )
+    if arena is not None:
+        parts.append(arena.note)
     details = []
     for index, column in enumerate(table.columns):
         if column.recipe is None:

@@ -102,10 +102,14 @@ class AttentionLayer(nn.Module):
 
     def _build(self, features: int) -> None:
         """Queries, keys, values and output, as most of them have."""
+        self._build_projections(features, features)
+
+    def _build_projections(self, features: int, projection: int) -> None:
         self.heads = self.config.heads
-        require_dividing_heads(features, self.heads)
-        self.query_key_value = nn.Linear(features, 3 * features)
-        self.output = nn.Linear(features, features)
+        self.projection = projection
+        require_dividing_heads(projection, self.heads)
+        self.query_key_value = nn.Linear(features, 3 * projection)
+        self.output = nn.Linear(projection, features)
 
     def _mix(self, x: Float[Tensor, "B L H"], counts: Int[Tensor, " B"] | None) -> Float[Tensor, "B L H"]:
         """Every position's mixture. counts: how many positions of each sequence are real; None for all."""

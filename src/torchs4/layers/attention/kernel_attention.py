@@ -42,15 +42,19 @@ _NOTHING = -1e30
 class KernelAttentionConfig:
     """What attentions with feature maps share.
 
-    heads: how many attentions work side by side, each on features/heads columns.
+    heads: how many attentions work side by side, each on projection/heads columns.
     bidirectional: every position sees the future too; such a layer cannot stream.
+    projection: columns of queries, of keys and of values; None is as many as there are features.
     """
 
     heads: int = 4
     bidirectional: bool = False
+    projection: int | None = None
 
     def __post_init__(self) -> None:
         require_whole("heads", self.heads, 1)
+        if self.projection is not None:
+            require_whole("projection", self.projection, 1)
 
 
 class KeyFeatures(NamedTuple):
@@ -65,6 +69,10 @@ class KernelAttention(AttentionLayer):
 
     Causal, its state is a memory of constant size: sums over everything seen, and their scale.
     """
+
+    def _build(self, features: int) -> None:
+        projection = self.config.projection
+        self._build_projections(features, features if projection is None else projection)
 
     def _query_features(self, query: Float[Tensor, "B heads L D"]) -> Float[Tensor, "B heads L M"]:
         """Positive numbers; a factor for each position makes no difference."""
@@ -128,7 +136,7 @@ class KernelAttention(AttentionLayer):
             batch_size,
             self.heads,
             self._num_features,
-            self.features // self.heads + 1,
+            self.projection // self.heads + 1,
             dtype=self._state_dtype,
         )
         return memory, memory.new_full((batch_size, self.heads), self._empty_scale)
@@ -141,7 +149,7 @@ class KernelAttention(AttentionLayer):
                 f"state is {type(state).__name__}; expected two tensors, memory and scale. Start with "
                 f"initial_state(batch_size={batch_size}) and pass on what step or prefill returned."
             )
-        shape = (batch_size, self.heads, self._num_features, self.features // self.heads + 1)
+        shape = (batch_size, self.heads, self._num_features, self.projection // self.heads + 1)
         require_state(state[0], shape, self._state_dtype)
         require_state(state[1], shape[:2], self._state_dtype)
 

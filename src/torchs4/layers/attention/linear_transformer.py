@@ -35,7 +35,7 @@ class LinearTransformer(KernelAttention):
 
     @property
     def _num_features(self) -> int:
-        return self.features // self.heads
+        return self.projection // self.heads
 
     def _query_features(self, query: Float[Tensor, "B heads L D"]) -> Float[Tensor, "B heads L M"]:
         return F.elu(query) + 1

@@ -49,7 +49,7 @@ class Performer(KernelAttention):
     def _build(self, features: int) -> None:
         super()._build(features)
         self.register_buffer(
-            "directions", orthogonal_directions(self.config.random_features, features // self.heads)
+            "directions", orthogonal_directions(self.config.random_features, self.projection // self.heads)
         )
 
     @property

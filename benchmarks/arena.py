@@ -1,0 +1,220 @@
+"""Table 10's protocol at a small scale: S4 and the fourteen attentions, the same size, the same time.
+
+    python benchmarks/arena.py                       # every piece that is missing, then results/arena.json
+    python benchmarks/arena.py --list                # the pieces that are missing: task, model
+    python benchmarks/arena.py --task Text --model Performer --minutes 10
+    python benchmarks/arena.py --collect             # only write the result file
+    python benchmarks/arena.py --minutes 0.2 --test-examples 100 --task Image   # a try
+
+A piece is one training on one task: the recipe's `cpu` data, so many minutes of training and measuring on
+validation examples, then the best model on test examples, once. All fourteen get the width at which they have
+about as many weights as S4's recipe; weights for single positions (Linformer, Synthesizer) and Luna's packed
+vectors are counted apart. They train by the same recipe but for a layer norm and a learning rate of 0.001,
+which suit attention better. Each piece is kept in runs/arena as soon as it is done, and a killed one goes on
+where it was. With ten minutes each, all sixty take about eleven hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from harness import RESULTS, record, show
+
+from torchs4.configuration import with_options
+from torchs4.data import data_folder
+from torchs4.data.sequences import SequenceData, Split
+from torchs4.models import build_model
+from torchs4.recipes import recipe_config
+from torchs4.tables.arena import MODELS, TASKS
+from torchs4.training.config import BudgetOptions
+from torchs4.training.run_folder import RunFolder
+from torchs4.training.session import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from torchs4.description import Batch
+    from torchs4.training.config import TrainingConfig
+
+PIECES = RESULTS.parents[1] / "runs" / "arena"
+MEASURED = RESULTS.parents[1] / "src" / "torchs4" / "recipes" / "measured" / "arena.json"
+# Of a real run; with another number of minutes nothing is written, only shown.
+MINUTES = 10.0
+LEARNING_RATE = 1e-3
+# How often to look, in steps, and at how many examples: a slow model takes few steps in its time.
+EVALUATE_EVERY, VALIDATION_EXAMPLES = 100, 500
+# Weights that belong to a position or to a packed vector, not to the network.
+OF_POSITIONS = ("key_projection", "value_projection", "rows", "columns", "queries")
+WIDTHS = range(16, 513, 8)
+
+
+class Some(Split):
+    """Evenly spread examples of a split."""
+
+    def __init__(self, whole: Split, count: int) -> None:
+        self.whole = whole
+        self.members = np.linspace(0, len(whole) - 1, min(count, len(whole))).round().astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @property
+    def lengths(self) -> NDArray[np.int64] | None:
+        lengths = self.whole.lengths
+        return None if lengths is None else lengths[self.members]
+
+    def batch(self, rows: NDArray[np.int64], generator: torch.Generator | None = None) -> Batch:
+        return self.whole.batch(self.members[rows], generator)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="of training, for each piece")
+    parser.add_argument("--task", choices=TASKS, action="append", help="only this one; may be repeated")
+    parser.add_argument("--model", choices=MODELS, action="append", help="only this one; may be repeated")
+    parser.add_argument("--test-examples", type=int, default=2000, help="evenly spread over the test split")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--list", action="store_true", help="name the pieces that are not done yet")
+    parser.add_argument("--collect", action="store_true", help="write the result file from what is there")
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    missing = [
+        (task, model)
+        for task in chosen.task or TASKS
+        for model in chosen.model or MODELS
+        if folder_of(task, model, chosen.minutes).summary() is None
+    ]
+    if chosen.list:
+        for task, model in missing:
+            print(f"{task}\t{model}")
+        return
+    if not chosen.collect:
+        for task in dict.fromkeys(task for task, _ in missing):
+            data = load(task, chosen.test_examples)
+            for model in [model for of, model in missing if of == task]:
+                do_piece(task, model, data, chosen.minutes)
+    collect(chosen.minutes)
+
+
+def load(task: str, test_examples: int) -> SequenceData:
+    data = recipe_config(TASKS[task]).data.load(data_folder())
+    return dataclasses.replace(data, test=Some(data.test, test_examples))
+
+
+def do_piece(task: str, model: str, data: SequenceData, minutes: float) -> None:
+    folder = folder_of(task, model, minutes)
+    config = config_of(task, model, data, minutes)
+    run(folder, config, data=data, resume=folder.is_begun(), pictures=False)
+
+
+def config_of(task: str, model: str, data: SequenceData, minutes: float) -> TrainingConfig[Any]:
+    """The recipe with another layer, at the width that makes it as large, and with this budget."""
+    config = recipe_config(TASKS[task])
+    budget = BudgetOptions(
+        epochs=1000,
+        max_minutes=minutes,
+        evaluate_every=EVALUATE_EVERY,
+        validation_examples=VALIDATION_EXAMPLES,
+    )
+    config = dataclasses.replace(config, budget=budget)
+    if model == "S4":
+        return config
+    target = sum(sizes(build_model(config.model, data.input, data.task.output)))
+    other = with_options(config.model, layer=MODELS[model], norm="layer")
+    if not other.block.layer.bidirectional:
+        other = with_options(other, bidirectional=True)
+
+    def distance(width: int) -> int:
+        candidate = build_model(with_options(other, features=width), data.input, data.task.output)
+        return abs(sizes(candidate)[0] - target)
+
+    optim = dataclasses.replace(config.optim, lr=LEARNING_RATE)
+    return dataclasses.replace(
+        config, model=with_options(other, features=closest(WIDTHS, distance)), optim=optim
+    )
+
+
+def closest(widths: range, distance: Any) -> int:
+    """The width with the smallest distance, which falls and then rises."""
+    low, high = 0, len(widths) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if distance(widths[middle]) <= distance(widths[middle + 1]):
+            high = middle
+        else:
+            low = middle + 1
+    return widths[low]
+
+
+def sizes(model: nn.Module) -> tuple[int, int]:
+    """How many weights the network has, and how many positions have beside it."""
+    whole = sum(weight.numel() for weight in model.parameters())
+    apart = sum(
+        weight.numel() for name, weight in model.named_parameters() if name.rpartition(".")[2] in OF_POSITIONS
+    )
+    return whole - apart, apart
+
+
+def folder_of(task: str, model: str, minutes: float) -> RunFolder:
+    return RunFolder(PIECES / f"{minutes:g}-minutes" / f"{TASKS[task]}-{MODELS[model]}")
+
+
+def results_of(minutes: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for task in TASKS:
+        for model in MODELS:
+            folder = folder_of(task, model, minutes)
+            summary = folder.summary()
+            if summary is None:
+                continue
+            kept = ("test_accuracy", "test_examples", "best_validation_accuracy", "steps", "parameters")
+            found = {name: summary[name] for name in (*kept, "training_seconds", "threads", "commit", "date")}
+            found["width"] = folder.config().model.features
+            yield task, model, found
+
+
+def collect(minutes: float) -> None:
+    """Everything that is there, and whether S4 leads."""
+    tasks: dict[str, dict[str, Any]] = {task: {} for task in TASKS}
+    for task, model, found in results_of(minutes):
+        tasks[task][model] = found
+    complete = {task: found for task, found in tasks.items() if len(found) == len(MODELS)}
+    claims = {
+        f"S4 leads in {task}": max(found, key=lambda model: found[model]["test_accuracy"]) == "S4"
+        for task, found in complete.items()
+    }
+    rows = [
+        [model, *(tasks[task].get(model, {}).get("test_accuracy", "") for task in TASKS)] for model in MODELS
+    ]
+    show(f"test accuracy after {minutes:g} minutes", ["model", *TASKS], rows)
+    for claim, holds in claims.items():
+        print(f"{claim}: {'yes' if holds else 'no'}")
+    if minutes != MINUTES:
+        return
+    path = record("arena", {"minutes": minutes, "tasks": tasks, "claims": claims})
+    described = json.loads(path.read_text(encoding="utf-8"))
+    # What comes with the package, for `s4 table lra`.
+    short = {
+        "minutes": minutes,
+        "machine": f"{described['machine']['processor']}, {described['threads']} threads",
+        "commit": described["commit"],
+        "tasks": {
+            task: {model: round(100 * one["test_accuracy"], 2) for model, one in found.items()}
+            for task, found in tasks.items()
+            if found
+        },
+    }
+    MEASURED.write_text(json.dumps(short, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
