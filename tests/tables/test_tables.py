@@ -84,7 +84,8 @@ def test_our_numbers_stand_in_a_row_with_what_they_were_measured_on() -> None:
     assert "| **S4, `cpu`** | 99.53* |  |  |" in text
     assert (
         "| sMNIST, `cpu` | 99.53 % (one seed) | 99.4 (LipschitzRNN) | 99.63 | mnist (augment True): "
-        "45,000 training, 10,000 test examples | A Processor, 2 threads, 60 minutes | 90,058 | 0123456 |" in text
+        "45,000 training, 10,000 test examples | A Processor, 2 threads, 60 minutes | 90,058 | 0123456 |"
+        in text
     )
     assert "| pMNIST | not run here yet |" in text
     assert "- sMNIST: Table 11 has no row for MNIST" in text
