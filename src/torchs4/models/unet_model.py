@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from torchs4.configuration import FROM_DATA, require_at_least, require_whole
+from torchs4.layers.feed_forward import mixed
 from torchs4.layers.signatures import lists_options
 from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig
 from torchs4.models.unet import UNet
@@ -117,6 +118,12 @@ class UNetModel(SequenceModel):
 
     def _build_stack(self, config: UNetModelConfig) -> UNet:
         return UNet(config.widths, config.pools, config.num_layers, config.block, config.feed_forward)
+
+    def _predicted(self, pooled: Tensor) -> Tensor:
+        # A number for each value at every position is the largest product of a small model.
+        if self.output_scaling is None and type(self.head) is nn.Linear:
+            return mixed(self.head, pooled)
+        return super()._predicted(pooled)
 
     def period(self, rate: float = 1.0) -> int:
         """After how many positions a frame of the coarsest level begins again."""
