@@ -163,3 +163,31 @@ def test_prompts_and_lengths_are_checked() -> None:
         model.head.weight.fill_(float("nan"))  # type: ignore[operator, union-attr]
     with pytest.raises(ValueError, match="hold NaN"):
         generate(model, [[1]], 3)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(), Sampling(0.5, top_k=3), Sampling(top_p=0.7), Sampling(forbidden=(0, 4)), Sampling(0)],
+    ids=["plain", "top_k", "top_p", "forbidden", "likeliest"],
+)
+def test_rows_are_drawn_as_often_as_they_are_likely(sampling: Sampling) -> None:
+    logits = torch.tensor([[0.0, 1.0, 2.0, -1.0, 0.5], [3.0, 0.0, 0.0, 0.0, 3.0]])
+    generators = [torch.Generator().manual_seed(row % 1000) for row in range(4000)]
+    drawn = sampling.draw_each(logits.repeat_interleave(2000, 0), generators).view(2, -1)
+    # Equal rows with equal generators draw the same.
+    assert torch.equal(drawn[:, :1000], drawn[:, 1000:])
+    for row, tokens in zip(logits, drawn, strict=True):
+        if sampling.temperature == 0:
+            assert (tokens == row.argmax()).all()
+            continue
+        allowed = row.double().index_fill(0, torch.tensor(sampling.forbidden, dtype=torch.int64), -torch.inf)
+        expected = sampling.probabilities(allowed)
+        counted = tokens.bincount(minlength=5) / len(tokens)
+        # Five deviations of a share of 1,000 draws.
+        assert (counted - expected).abs().max() < 5 * 0.5 / 1000**0.5
+        assert (counted[expected == 0] == 0).all()
+
+
+def test_rows_without_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="its weights or state hold NaN"):
+        Sampling().draw_each(torch.tensor([[0.0, 1.0], [0.0, torch.nan]]), [torch.Generator()] * 2)

@@ -20,9 +20,7 @@ from torchs4.models import UNetModel
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jaxtyping import Int
     from numpy.typing import NDArray
-    from torch import Tensor
 
     Progress = Callable[[int, int], None]
 
@@ -105,15 +103,10 @@ def _continued(
     prediction, state = model.prefill(torch.cat([start, tokens], dim=1).to(place))
     prediction = prediction[:, -1]
     for position in range(known, total):
-        values[:, position] = _drawn(model.value_logits(prediction), sampling, generators)
+        values[:, position] = sampling.draw_each(model.value_logits(prediction), generators)
         if progress is not None:
             progress(position + 1 - known, total - known)
         if position + 1 < total:
             token = 1 + values[:, position] + VALUES * (position % channels)
             prediction, state = model.step(token.to(place), state)
     return values.view(count, height, width, channels).numpy().astype(np.uint8)
-
-
-def _drawn(logits: Tensor, sampling: Sampling, generators: list[torch.Generator]) -> Int[Tensor, " B"]:
-    pairs = zip(logits.cpu(), generators, strict=True)
-    return torch.tensor([sampling.draw(row, generator) for row, generator in pairs])

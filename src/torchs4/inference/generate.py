@@ -1,6 +1,6 @@
 """Tokens that a model writes itself: a prompt is read at once, then each token follows from those before.
 
-Axes: V tokens of the vocabulary.
+Axes: B texts, V tokens of the vocabulary.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torchs4.inference.samples import require_streaming
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
     from torch import Tensor
 
     from torchs4.models import SequenceModel
@@ -48,32 +48,49 @@ class Sampling:
 
     def draw(self, logits: Float[Tensor, " V"], generator: torch.Generator) -> int:
         """One token."""
-        logits = logits.detach().cpu().double()
-        if self.forbidden:
-            logits = logits.index_fill(0, torch.tensor(self.forbidden), float("-inf"))
-        if not bool((logits.isfinite()).any()) or bool(logits.isnan().any()):
-            raise ValueError(
-                "The model predicts no numbers for the next token: its weights or state hold NaN."
-            )
+        logits = self._allowed(logits)
         if self.temperature == 0:
             return int(logits.argmax())
         return int(torch.multinomial(self.probabilities(logits), 1, generator=generator))
 
-    def probabilities(self, logits: Float[Tensor, " V"]) -> Float[Tensor, " V"]:
+    def draw_each(
+        self, logits: Float[Tensor, "B V"], generators: Sequence[torch.Generator]
+    ) -> Int[Tensor, " B"]:
+        """One token for each row, drawn with its own generator; other tokens than `draw` would, as likely."""
+        logits = self._allowed(logits)
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        ends = self.probabilities(logits).cumsum(-1)
+        shares = [torch.rand(1, generator=generator, dtype=ends.dtype) for generator in generators]
+        # The first end above a share of the whole; rounding must not lead beyond the last one.
+        drawn = torch.searchsorted(ends, torch.stack(shares) * ends[:, -1:], right=True)
+        return drawn[:, 0].clamp(max=logits.shape[1] - 1)
+
+    def _allowed(self, logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
+        logits = logits.detach().cpu().double()
+        if self.forbidden:
+            logits = logits.index_fill(-1, torch.tensor(self.forbidden), float("-inf"))
+        if not bool(logits.isfinite().any(-1).all()) or bool(logits.isnan().any()):
+            raise ValueError(
+                "The model predicts no numbers for the next token: its weights or state hold NaN."
+            )
+        return logits
+
+    def probabilities(self, logits: Float[Tensor, "*B V"]) -> Float[Tensor, "*B V"]:
         """How likely each token is to be drawn at a temperature above 0."""
         # The largest one is subtracted first: a small temperature would make it infinite.
-        probabilities = ((logits - logits.max()) / self.temperature).softmax(-1)
+        probabilities = ((logits - logits.amax(-1, keepdim=True)) / self.temperature).softmax(-1)
         if self.top_k is None and self.top_p is None:
             return probabilities
         ranked, order = probabilities.sort(descending=True, stable=True)
         kept = torch.ones_like(ranked, dtype=torch.bool)
         if self.top_k is not None:
-            kept[self.top_k :] = False
+            kept[..., self.top_k :] = False
         if self.top_p is not None:
             # A token stays if those before it do not suffice: so there is always one.
-            kept &= (ranked * kept).cumsum(0) - ranked < self.top_p * (ranked * kept).sum()
+            kept &= (ranked * kept).cumsum(-1) - ranked < self.top_p * (ranked * kept).sum(-1, keepdim=True)
         ranked = ranked * kept
-        return torch.zeros_like(ranked).scatter(0, order, ranked / ranked.sum())
+        return torch.zeros_like(ranked).scatter(-1, order, ranked / ranked.sum(-1, keepdim=True))
 
 
 def generate_each(
