@@ -196,7 +196,7 @@ def test_what_is_measured_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> No
             module.training_step(module.network(kind), 1, 8)()
     elif name == "efficiency_lssl":
         for kind in ("lssl", "s4"):
-            module.training_step(module.layer(kind, 8), 8, 16)()
+            module.training_step(module.layer(kind, 8, 2), 16)()
     else:
         monkeypatch.setattr(module, "POSITIONS", 16)
         for layer in ("s4", "performer"):

@@ -43,11 +43,11 @@ def lssl_sheet() -> Sheet:
         _lssl_row(f"{width}{MARK}", *(cell[kind][name] for kind in ("ms", "mb") for name in ("lssl", "s4")))
         for width, cell in kept["widths"].items()
     ]
-    note = f"{MARK} measured here ({kept['where']}), batch {kept['batch']}, length {kept['length']:,}: LSSL "
-    note += (
-        "has as many states as the width, S4 half as many, which are complex. Memory is the rise of a fresh "
+    note = (
+        f"{MARK} measured here ({kept['where']}), batch {kept['batch']}, length {kept['length']:,}. LSSL has "
+        f"as many states as the width, S4 half as many. Memory is how far the peak of a fresh process rises "
+        f"in a step. At width 512 a quarter of LSSL's features was measured and counts four times."
     )
-    note += "process's peak above what the layer itself needs."
     return Sheet(TITLES[LSSL], header, (*rows, *ours), len(ours), (note,))
 
 
