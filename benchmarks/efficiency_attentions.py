@@ -47,7 +47,7 @@ def main() -> None:
     found = {str(length): pieces.measure(f"ms/{length}", lambda k=length: times(k)) for length in LENGTHS}
     record(
         "efficiency_attentions",
-        {"commits": pieces.commits, "positions": POSITIONS, "features": FEATURES, "lengths": found},
+        {"pieces": pieces.about, "positions": POSITIONS, "features": FEATURES, "lengths": found},
     )
     rows = [[name, *(one[name]["median_ms"] for one in found.values())] for name in MODELS]
     show("ms for 4,096 positions", ["model", *found], rows)

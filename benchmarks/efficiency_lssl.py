@@ -104,7 +104,7 @@ def main() -> None:
     about = {"batch": BATCH, "length": LENGTH}
     path = record(
         "efficiency_lssl",
-        {**about, "commits": pieces.commits, "widths": widths, "parameters": parameters, "claims": claims},
+        {**about, "pieces": pieces.about, "widths": widths, "parameters": parameters, "claims": claims},
     )
     short = {width: {kind: one[kind] for kind in ("ms", "mb")} for width, one in widths.items()}
     keep_for_tables("efficiency_lssl", path, {**about, "widths": short})

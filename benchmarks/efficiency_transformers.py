@@ -118,7 +118,7 @@ def main() -> None:
     if chosen.memory or chosen.speed:
         return
     parameters = {name: sum(p.numel() for p in network(name).parameters()) for name in MODELS}
-    results: dict[str, Any] = {"commits": pieces.commits}
+    results: dict[str, Any] = {"pieces": pieces.about}
     results |= {
         "lengths": lengths,
         "parameters": parameters,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -66,23 +67,24 @@ def peak_memory_mb(source: str) -> float:
 class Pieces:
     """Numbers that were measured one by one, kept in runs/ as soon as they are: a killed script goes on.
 
-    commits: of the source that each of them was measured with.
+    about: of each, the commit that it was measured at and how busy the machine was.
     """
 
     def __init__(self, name: str) -> None:
         self.path = RESULTS.parents[1] / "runs" / "pieces" / f"{name}.json"
         self.found: dict[str, Any] = {}
-        self.commits: dict[str, str] = {}
+        self.about: dict[str, str] = {}
         if self.path.is_file():
-            self.found, self.commits = json.loads(self.path.read_text(encoding="utf-8"))
+            self.found, self.about = json.loads(self.path.read_text(encoding="utf-8"))
 
     def measure(self, key: str, measure: Callable[[], Any]) -> Any:
         """What is kept under this key, or what is measured now."""
         if key not in self.found:
-            self.found[key], self.commits[key] = measure(), _git("rev-parse", "HEAD")[:7]
+            self.found[key] = measure()
+            self.about[key] = f"commit {_git('rev-parse', 'HEAD')[:7]}, load {os.getloadavg()[0]:.1f}"
             self.path.parent.mkdir(parents=True, exist_ok=True)
             new = self.path.with_suffix(".new")
-            new.write_text(json.dumps([self.found, self.commits]), encoding="utf-8")
+            new.write_text(json.dumps([self.found, self.about]), encoding="utf-8")
             new.replace(self.path)
             print(f"{key}: {self.found[key]}", flush=True)
         return self.found[key]

@@ -1,4 +1,4 @@
-"""Renew the tables of docs/reproduction.md and docs/generative.md from the summaries in recipes/measured.
+"""Renew the tables of the pages in docs/ from what is kept in recipes/measured.
 
 python benchmarks/reproduction_page.py
 """
@@ -9,18 +9,21 @@ import re
 from pathlib import Path
 
 from torchs4 import tables
+from torchs4.tables import efficiency
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = (DOCS / "reproduction.md", DOCS / "generative.md")
+PAGES = (DOCS / "reproduction.md", DOCS / "generative.md", DOCS / "efficiency.md")
 
 
 def renewed(text: str) -> str:
     """The page with every `s4 table NAME --markdown` as it is now."""
 
     def written(match: re.Match[str]) -> str:
-        return f"{match[1]}\n{tables.markdown(tables.find(match[2]))}{match[3]}"
+        sheet = efficiency.SHEETS.get(match[2])
+        text = tables.markdown(tables.find(match[2])) if sheet is None else sheet().as_markdown()
+        return f"{match[1]}\n{text}{match[3]}"
 
-    pattern = r"(<!-- s4 table (\w+) --markdown -->)\n.*?(<!-- end of the table -->)"
+    pattern = r"(<!-- s4 table ([\w-]+) --markdown -->)\n.*?(<!-- end of the table -->)"
     return re.sub(pattern, written, text, flags=re.DOTALL)
 
 

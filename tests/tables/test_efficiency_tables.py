@@ -210,4 +210,4 @@ def test_a_measured_piece_is_not_measured_again(monkeypatch: pytest.MonkeyPatch,
     first = module.Pieces("mine").measure("a", lambda: 1.5)
     again = module.Pieces("mine")
     assert again.measure("a", lambda: pytest.fail("measured twice")) == first == 1.5
-    assert set(again.commits) == {"a"}
+    assert set(again.about) == {"a"}

@@ -41,7 +41,6 @@ class TableArguments:
     csv: bool = False
 
 
-EFFICIENCY = {efficiency.LSSL: efficiency.lssl_sheet, efficiency.TRANSFORMERS: efficiency.transformers_sheet}
 TITLES = {
     **{table.name: table.title for table in tables.TABLES.values()},
     forecast.NAME: forecast.TITLE,
@@ -64,8 +63,8 @@ def show_table(arguments: list[str]) -> int:
     if chosen.name == forecast.NAME:
         found = forecast.forecast_rows(None if chosen.folder is None else look_up)
         markdown, sheet = forecast.forecast_markdown(found), _forecast_sheet(found)
-    elif chosen.name in EFFICIENCY:
-        sheet = EFFICIENCY[chosen.name]()
+    elif chosen.name in efficiency.SHEETS:
+        sheet = efficiency.SHEETS[chosen.name]()
         markdown = sheet.as_markdown()
     else:
         table = tables.find(chosen.name)

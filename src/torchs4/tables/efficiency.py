@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchs4.tables.measurements import MARK
 from torchs4.tables.sheet import Sheet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LSSL, TRANSFORMERS = "efficiency-lssl", "efficiency-transformers"
 TITLES = {
@@ -80,6 +83,9 @@ def transformers_sheet() -> Sheet:
     note += f"memory are relative to the {YARDSTICK} whose attention matrix is written out; where a cell is "
     note += f"empty, one of the two was not run: above {kept['budget_mb']:,} MB, or above its time."
     return Sheet(TITLES[TRANSFORMERS], tuple(header), (*rows, *ours), len(ours), (note,))
+
+
+SHEETS: dict[str, Callable[[], Sheet]] = {LSSL: lssl_sheet, TRANSFORMERS: transformers_sheet}
 
 
 def _lssl_row(width: str, lssl_ms: float, s4_ms: float, lssl_mb: float, s4_mb: float) -> tuple[str, ...]:
