@@ -264,7 +264,7 @@ USUAL_CONFIGS = {
 }
 # Blocks, windows and landmarks that no length of the suite is a multiple of.
 ATTENTION_CONFIGS = {
-    "linear-transformer": LinearTransformerConfig(heads=2),
+    "linear-transformer": LinearTransformerConfig(heads=2, projection=6),
     "performer": PerformerConfig(heads=2, random_features=7),
     "local-attention": LocalAttentionConfig(heads=2, window=15),
     "sparse-transformer": SparseTransformerConfig(heads=2, window=8, summaries=3),
@@ -306,7 +306,7 @@ LAYERS = [
     _baseline(
         "transformer-bidirectional-materialised",
         6,
-        TransformerConfig(heads=1, bidirectional=True, attention="materialised"),
+        TransformerConfig(heads=1, bidirectional=True, attention="materialised", projection=4),
         6,
     ),
     # FNet has no weights, so most of the suite can say something about it only within a block.

@@ -20,6 +20,7 @@ from attention_oracle import (
     registered_attentions,
 )
 
+from torchs4 import TransformerConfig
 from torchs4.configuration import with_options
 from torchs4.description import InputDescription, OutputDescription
 from torchs4.layers import LAYERS, S4BlockConfig, S4Config
@@ -86,6 +87,17 @@ def test_heads_that_do_not_divide_the_width_are_refused(name: str) -> None:
         config.build(FEATURES)
     with refuses("heads is 0"):
         dataclasses.replace(config, heads=0)
+
+
+@pytest.mark.parametrize("config", [TransformerConfig, CONFIGS["performer"].__class__])
+def test_queries_keys_and_values_may_be_narrower_than_the_sequence(config: Any) -> None:
+    layer = config(heads=2, projection=4).build(FEATURES)
+    assert layer.query_key_value.weight.shape == (12, FEATURES)
+    assert layer(torch.randn(2, 5, FEATURES)).shape == (2, 5, FEATURES)
+    with refuses("heads is 2 and projection is 5", "projection/heads columns", "projection."):
+        config(heads=2, projection=5).build(FEATURES)
+    with refuses("projection is 0"):
+        config(projection=0)
 
 
 @pytest.mark.parametrize("name", registered_attentions())

@@ -109,7 +109,9 @@ class Transformer(nn.Module):
             require_at_least("features", features, 1)
             self.features = features
             self.projection = features if config.projection is None else config.projection
-            _require_even_heads(self.projection, config.heads)
+            _require_even_heads(
+                "features" if config.projection is None else "projection", self.projection, config.heads
+            )
             self.heads = config.heads
             self.bidirectional = config.bidirectional
             self.query_key_value = nn.Linear(features, 3 * self.projection)
@@ -278,13 +280,13 @@ def _rotate(
     return torch.cat([first * cosine - second * sine, first * sine + second * cosine], dim=-1).to(x.dtype)
 
 
-def _require_even_heads(features: int, heads: int) -> None:
-    if features % (2 * heads) == 0:
+def _require_even_heads(name: str, columns: int, heads: int) -> None:
+    if columns % (2 * heads) == 0:
         return
-    fitting = [str(count) for count in range(1, features + 1) if features % (2 * count) == 0]
-    advice = f"heads one of {', '.join(fitting)}" if fitting else "an even number of features"
+    fitting = [str(count) for count in range(1, columns + 1) if columns % (2 * count) == 0]
+    advice = f"heads one of {', '.join(fitting)}" if fitting else f"an even number of {name}"
     raise ValueError(
-        f"heads is {heads} and features is {features}: each head gets features/heads columns, which must be "
+        f"heads is {heads} and {name} is {columns}: each head gets {name}/heads columns, which must be "
         f"a whole and even number, because positions turn them in pairs. Choose {advice}, or "
-        f"{2 * heads * max(1, round(features / (2 * heads)))} features."
+        f"{2 * heads * max(1, round(columns / (2 * heads)))} {name}."
     )

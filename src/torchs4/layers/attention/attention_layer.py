@@ -107,7 +107,7 @@ class AttentionLayer(nn.Module):
     def _build_projections(self, features: int, projection: int) -> None:
         self.heads = self.config.heads
         self.projection = projection
-        require_dividing_heads(projection, self.heads)
+        require_dividing_heads("features" if projection == features else "projection", projection, self.heads)
         self.query_key_value = nn.Linear(features, 3 * projection)
         self.output = nn.Linear(projection, features)
 
@@ -219,15 +219,15 @@ def mix_by_length(
     return torch.cat(pieces)[torch.cat(rows).argsort()]
 
 
-def require_dividing_heads(features: int, heads: int) -> None:
-    """Each head gets as many columns as the others."""
-    if features % heads == 0:
+def require_dividing_heads(name: str, columns: int, heads: int) -> None:
+    """Each head gets as many columns as the others. name: of the option that says how many there are."""
+    if columns % heads == 0:
         return
-    fitting = [str(count) for count in range(1, features + 1) if features % count == 0]
+    fitting = [str(count) for count in range(1, columns + 1) if columns % count == 0]
     raise ValueError(
-        f"heads is {heads} and features is {features}: each head gets features/heads columns, which must be "
+        f"heads is {heads} and {name} is {columns}: each head gets {name}/heads columns, which must be "
         f"a whole number. Choose heads one of {', '.join(fitting)}, or "
-        f"{heads * max(1, round(features / heads))} features."
+        f"{heads * max(1, round(columns / heads))} {name}."
     )
 
 

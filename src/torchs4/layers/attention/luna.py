@@ -58,7 +58,7 @@ class Luna(AttentionLayer):
 
     def _build(self, features: int) -> None:
         self.heads = self.config.heads
-        require_dividing_heads(features, self.heads)
+        require_dividing_heads("features", features, self.heads)
         self.queries = nn.Parameter(torch.randn(self.config.packed, features))
         self.pack_query = nn.Linear(features, features)
         # Of a position: the key and the value that are packed, and the query that unpacks.

@@ -70,7 +70,7 @@ class Reformer(AttentionLayer):
 
     def _build(self, features: int) -> None:
         self.heads = self.config.heads
-        require_dividing_heads(features, self.heads)
+        require_dividing_heads("features", features, self.heads)
         self.query_key = nn.Linear(features, features)
         self.value = nn.Linear(features, features)
         self.output = nn.Linear(features, features)

@@ -68,7 +68,7 @@ class Synthesizer(AttentionLayer):
     def _build(self, features: int) -> None:
         config = self.config
         self.heads = config.heads
-        require_dividing_heads(features, self.heads)
+        require_dividing_heads("features", features, self.heads)
         self.max_length = longest_or_usual(config.max_length)
         shape = (self.heads, self.max_length, config.score_rank)
         if config.scores == "random":
