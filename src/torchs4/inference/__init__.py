@@ -6,6 +6,7 @@ from torchs4.inference.batch import StreamBatch
 from torchs4.inference.drawing import complete, draw
 from torchs4.inference.generate import Sampling, generate, generate_each
 from torchs4.inference.predict import classify, predict
+from torchs4.inference.recorded_steps import RecordedSteps
 from torchs4.inference.stream import Stream
 from torchs4.inference.views import Pictures
 from torchs4.inference.writing import write
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Pictures",
+    "RecordedSteps",
     "Sampling",
     "Stream",
     "StreamBatch",

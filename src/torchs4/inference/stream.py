@@ -128,9 +128,11 @@ class Stream:
     def save(self, path: str | Path) -> None:
         """Write what is remembered, to go on after a restart; an interrupted save leaves the old file."""
         path = Path(path)
-        tensors = {f"state.{name}": tensor.contiguous().clone() for name, tensor in named_tensors(self.state)}
+        tensors = {
+            f"state.{name}": tensor.cpu().contiguous().clone() for name, tensor in named_tensors(self.state)
+        }
         if self._prediction is not None:
-            tensors["prediction"] = self._prediction.contiguous()
+            tensors["prediction"] = self._prediction.cpu().contiguous()
         metadata = {
             "format": _FORMAT,
             "model": fingerprint(self.model),

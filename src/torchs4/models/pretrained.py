@@ -44,7 +44,7 @@ class PretrainedModel(nn.Module, Generic[Config]):
             raise ValueError(f"{directory} is a file; save_pretrained writes a folder. Choose another name.")
         description = {"format": FORMAT, "model": type(self).__name__, "config": to_plain(self.config)}
         directory.mkdir(parents=True, exist_ok=True)
-        weights = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        weights = {name: tensor.cpu().contiguous() for name, tensor in self.state_dict().items()}
         # Both files are written whole beside the old ones before either takes its place.
         new_weights, new_config = (
             directory / f".{name}.{os.getpid()}" for name in (WEIGHTS_FILE, CONFIG_FILE)
