@@ -1,6 +1,8 @@
 """The implementation for any device: as exact in single precision as it says, and visible to compilers."""
 
+from contextlib import contextmanager
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +10,8 @@ from oracle import diagonal_parameters, hippo_parameters, normal
 from torch.autograd import gradgradcheck
 
 from torchs4 import ops
-from torchs4.ops import portable, reference
+from torchs4.ops import portable, reference, registered
+from torchs4.ops.dtypes import exact_products
 from torchs4.ops.portable.convolution import fast_size
 from torchs4.ops.portable.pairs import exact_product, exact_sum
 
@@ -175,3 +178,59 @@ def test_the_backward_pass_of_a_chunk_keeps_its_inputs_alone():
     assert kept <= sum(x.numel() for x in (*operators, u, state, skip))
     y.sum().backward()
     assert u.grad.isfinite().all()
+
+
+def test_products_are_exact_on_cuda_whatever_people_allow_for_their_own():
+    settings, there = torch.backends.cuda.matmul, torch.empty(1, device="meta")
+    before = settings.fp32_precision
+    try:
+        settings.fp32_precision = "tf32"
+        with exact_products(SimpleNamespace(device=torch.device("cuda"))):
+            assert settings.fp32_precision == "ieee"
+        assert settings.fp32_precision == "tf32"
+        with exact_products(there):
+            assert settings.fp32_precision == "tf32"
+    finally:
+        settings.fp32_precision = before
+
+
+# Where the products of each are made, forward and backward.
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [
+        ("modal_kernel", "_factors"),
+        ("power_kernel", "_fine_and_coarse"),
+        ("chunk_operators", "_operators"),
+        ("chunk_pass", "_course"),
+    ],
+)
+def test_every_product_of_a_state_space_is_asked_to_be_exact(module, function, monkeypatch):
+    inside, seen = 0, []
+
+    @contextmanager
+    def watch(x):
+        nonlocal inside
+        inside += 1
+        yield
+        inside -= 1
+
+    for user in ("modal_kernel", "power_kernel", "recomputing"):
+        monkeypatch.setattr(import_module(f"torchs4.ops.portable.{user}"), "exact_products", watch)
+    monkeypatch.setattr(registered, "exact_products", watch)
+    home = import_module(f"torchs4.ops.portable.{module}")
+    right = getattr(home, function)
+
+    def asked(*inputs, **options):
+        seen.append(inside)
+        return right(*inputs, **options)
+
+    monkeypatch.setattr(home, function, asked)
+    A, P, Q, B, C, dt = (
+        x.requires_grad_() for x in hippo_parameters("legs", 8, (0.01, 0.7)).to(torch.float32)
+    )
+    operators = ops.dplr_chunk_operators(A, P, Q, B, C, dt, 16)
+    u, state = torch.randn(3, 100, 2, requires_grad=True), torch.zeros(3, 2, 8)
+    y, _ = ops.chunk_pass(operators, torch.zeros(1, 2), u, state)
+    kernels = ops.dplr_kernel(A, P, Q, B, C, dt, 100) + ops.diagonal_kernel(A, B, C, dt, 100)
+    (y.sum() + kernels.sum()).backward()
+    assert seen == [1, 1]

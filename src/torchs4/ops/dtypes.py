@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from torch import Tensor
@@ -23,3 +24,20 @@ def full_precision(x: Tensor) -> AbstractContextManager[object]:
     if not torch.is_autocast_enabled(x.device.type):
         return nullcontext()
     return torch.autocast(x.device.type, enabled=False)
+
+
+@contextmanager
+def exact_products(x: Tensor) -> Iterator[None]:
+    """No TensorFloat-32 inside, which people allow for the sake of what mixes: it has three digits."""
+    if x.device.type != "cuda":
+        yield
+        return
+    settings = torch.backends.cuda.matmul
+    # PyTorch 2.9 has a new name for it.
+    name, exact = ("fp32_precision", "ieee") if hasattr(settings, "fp32_precision") else ("allow_tf32", False)
+    before = getattr(settings, name)
+    setattr(settings, name, exact)
+    try:
+        yield
+    finally:
+        setattr(settings, name, before)

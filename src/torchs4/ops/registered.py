@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchs4.ops.dtypes import full_precision, kernel_dtype
+from torchs4.ops.dtypes import exact_products, full_precision, kernel_dtype
 from torchs4.ops.implementation import implementation_for, plain_formulas
 
 # Small and differentiable as they are: nothing to register.
@@ -270,7 +270,8 @@ def chunk_pass(
     state: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Outputs (M, B, L, H) and the next state; see reference.chunk_pass."""
-    y, final = implementation_for(u).chunk_pass(reach, sight, response, change, skip, u, state)
+    with exact_products(u):
+        y, final = implementation_for(u).chunk_pass(reach, sight, response, change, skip, u, state)
     return y, final
 
 
@@ -290,7 +291,8 @@ def _(
 @torch.library.custom_op("torchs4::chunk_pass_backward", mutates_args=())
 def chunk_pass_backward(grad: Tensor, final_grad: Tensor, inputs: list[Tensor]) -> list[Tensor]:
     """The gradients of `chunk_pass` for its tensors."""
-    return implementation_for(grad).chunk_pass_backward(grad, final_grad, *inputs)
+    with exact_products(grad):
+        return implementation_for(grad).chunk_pass_backward(grad, final_grad, *inputs)
 
 
 @chunk_pass_backward.register_fake

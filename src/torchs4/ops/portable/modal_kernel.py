@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchs4.ops.dtypes import full_precision, kernel_dtype
+from torchs4.ops.dtypes import exact_products, full_precision, kernel_dtype
 from torchs4.ops.portable.discretization import PolarSystem
 from torchs4.ops.portable.first_powers import (
     FirstPowers,
@@ -98,7 +98,8 @@ def _kernel(
     C: Tensor,
     length: int,
 ) -> Tensor:
-    return plain_kernel(log_size, turns, turns_rest, p, q, b, C, length)
+    with exact_products(C):
+        return plain_kernel(log_size, turns, turns_rest, p, q, b, C, length)
 
 
 @_kernel.register_fake
@@ -126,7 +127,28 @@ def _kernel_backward(
     b: Tensor,
     C: Tensor,
 ) -> list[Tensor]:
-    system, length = PolarSystem(log_size, turns, turns_rest, p, q, b), grad.shape[-1]
+    with exact_products(grad):
+        return _gradients(grad, PolarSystem(log_size, turns, turns_rest, p, q, b), C)
+
+
+@_kernel_backward.register_fake
+def _(
+    grad: Tensor,
+    log_size: Tensor,
+    turns: Tensor,
+    turns_rest: Tensor,
+    p: Tensor,
+    q: Tensor,
+    b: Tensor,
+    C: Tensor,
+) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in (log_size, turns, p, q, b, C)]
+
+
+def _gradients(
+    grad: Float[Tensor, "M H L"], system: PolarSystem, C: Float[Tensor, "M H n 2"]
+) -> list[Tensor]:
+    length = grad.shape[-1]
     first, rungs, fine, coarse, fine_rungs, coarse_rungs = _factors(system, C, length)
     H, J, M, N = coarse.shape
     T, count = fine.shape[1], first.columns.shape[1]
@@ -144,22 +166,8 @@ def _kernel_backward(
     first_grads = first.backward(system, columns_grad[:, :, 0], correction_grad)
     C_grad = pairs_of_row(row_grad[:, 0]).transpose(0, 1)
     grads = (log_size_grad + first_grads[0], turns_grad + first_grads[1], *first_grads[2:], C_grad)
-    inputs = (log_size, turns, p, q, b, C)
+    inputs = (system.log_size, system.turns, system.p, system.q, system.b, C)
     return [result.to(x.dtype, copy=True) for result, x in zip(grads, inputs, strict=True)]
-
-
-@_kernel_backward.register_fake
-def _(
-    grad: Tensor,
-    log_size: Tensor,
-    turns: Tensor,
-    turns_rest: Tensor,
-    p: Tensor,
-    q: Tensor,
-    b: Tensor,
-    C: Tensor,
-) -> list[Tensor]:
-    return [x.new_empty(x.shape) for x in (log_size, turns, p, q, b, C)]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchs4.ops.dtypes import full_precision
+from torchs4.ops.dtypes import exact_products, full_precision
 from torchs4.ops.portable.pairs import Pair
 from torchs4.ops.portable.polar import PolarModes
 from torchs4.ops.transforms import differentiate_plainly, inside_transform
@@ -51,7 +51,8 @@ def plain_kernel(log_size: Tensor, turns: Tensor, turns_rest: Tensor, weights: T
 
 @torch.library.custom_op("torchs4::portable_power_kernel", mutates_args=())
 def _kernel(log_size: Tensor, turns: Tensor, turns_rest: Tensor, weights: Tensor, length: int) -> Tensor:
-    return plain_kernel(log_size, turns, turns_rest, weights, length)
+    with exact_products(weights):
+        return plain_kernel(log_size, turns, turns_rest, weights, length)
 
 
 @_kernel.register_fake
@@ -63,9 +64,21 @@ def _(log_size: Tensor, turns: Tensor, turns_rest: Tensor, weights: Tensor, leng
 def _kernel_backward(
     grad: Tensor, log_size: Tensor, turns: Tensor, turns_rest: Tensor, weights: Tensor
 ) -> list[Tensor]:
+    with exact_products(grad):
+        return _gradients(grad, PolarModes(log_size, turns, turns_rest), weights)
+
+
+@_kernel_backward.register_fake
+def _(grad: Tensor, log_size: Tensor, turns: Tensor, turns_rest: Tensor, weights: Tensor) -> list[Tensor]:
+    return [x.new_empty(x.shape) for x in (log_size, turns, weights)]
+
+
+def _gradients(
+    grad: Float[Tensor, "M H L"], modes: PolarModes, weights: Float[Tensor, "M H n 2"]
+) -> list[Tensor]:
     """Of a^l with a = exp(s + 2πi t) the slopes are l·a^l and 2πi·l·a^l: two sums over samples are enough."""
     length = grad.shape[-1]
-    fine, coarse = _fine_and_coarse(PolarModes(log_size, turns, turns_rest), length)
+    fine, coarse = _fine_and_coarse(modes, length)
     M, H, n, _ = weights.shape
     T, J = fine.re.shape[1], coarse.re.shape[1]
     grad = F.pad(grad, (0, J * T - length)).view(M, H, J, T).transpose(0, 1).reshape(H, M * J, T)
@@ -80,11 +93,6 @@ def _kernel_backward(
     slope = Pair(*weights.unbind(-1)).times(total_moment)
     weights_grad = 2 * torch.stack([total.re, -total.im], dim=-1)
     return [2 * slope.re.sum(0), -4 * math.pi * slope.im.sum(0), weights_grad]
-
-
-@_kernel_backward.register_fake
-def _(grad: Tensor, log_size: Tensor, turns: Tensor, turns_rest: Tensor, weights: Tensor) -> list[Tensor]:
-    return [x.new_empty(x.shape) for x in (log_size, turns, weights)]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

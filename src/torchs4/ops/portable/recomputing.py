@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchs4.ops.dtypes import full_precision
+from torchs4.ops.dtypes import exact_products, full_precision
 from torchs4.ops.transforms import differentiate_plainly, inside_transform
 
 if TYPE_CHECKING:
@@ -31,10 +31,11 @@ class _Recomputed(torch.autograd.Function):
     def forward(ctx: Any, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
         ctx.function = function
         ctx.save_for_backward(*inputs)
-        return function(*inputs)
+        with exact_products(inputs[0]):
+            return function(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         # Somebody may go backward inside autocast, where products would be rounded to half precision.
-        with full_precision(grads[0]):
+        with full_precision(grads[0]), exact_products(grads[0]):
             return None, *differentiate_plainly(ctx.function, ctx.saved_tensors, grads)
