@@ -107,7 +107,9 @@ def count_kernel(size: Size) -> dict[str, Any]:
         system = portable.bilinear(A, P, P, B, dt)
         kernel = modal_kernel.plain_kernel(*(x.detach() for x in system), C, size.length)
         grads = modal_kernel._kernel_backward._init_fn(kernel, *(x.detach() for x in system), C)
-        torch.autograd.backward(list(system), grads[:-1])
+        # What rounding left out of an angle is a constant.
+        differentiable = [x for x in system if x is not system.turns_rest]
+        torch.autograd.backward(differentiable, grads[:-1])
     return _counted(count)
 
 

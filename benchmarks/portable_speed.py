@@ -5,6 +5,9 @@
 Forward and backward, 256 features of 64 states, single precision, one thread: threads that wait for one
 another would measure what else the machine does. With --compiled also a whole block through torch.compile,
 which takes minutes to compile. No accelerator was measured.
+
+Beside the times of a chunk pass stands what it could take at least: the arithmetic of its products over what
+this processor does in one large product, which nothing made of products can beat.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from harness import interleave, record, show
+from torch.utils.flop_counter import FlopCounterMode
 
 from torchs4 import S4, S4D, S4Block, S4Config, ops
+from torchs4.ops import portable, reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +73,7 @@ def main() -> None:
     runs["convolution/B4/L4096"] = partial(
         convolution_step, u, torch.randn(1, FEATURES, 4096).requires_grad_()
     )
-    results: dict[str, Any] = {}
+    results: dict[str, Any] = {"processor": processor()}
     rows = []
     for name, run in runs.items():
         times = interleave({which: under(which, run) for which in IMPLEMENTATIONS}, repeats=3)
@@ -79,6 +84,8 @@ def main() -> None:
             "cpu_over_portable": ratios["cpu"],
             "reference_over_portable": ratios["reference"],
         }
+        if name.startswith("chunk pass"):
+            results[name]["bounds"] = chunk_bounds(s4, times, results["processor"])
         rows.append(
             [
                 name,
@@ -94,6 +101,48 @@ def main() -> None:
     columns = ["what", "cpu ms", "portable ms", "reference ms", "portable / cpu", "reference / portable"]
     show("forward + backward, H 256, N 64, float32", columns, rows)
     record("portable_speed", results)
+
+
+def processor() -> dict[str, float]:
+    """What one thread can do: products in Gflop/s, copies in GB/s of reading and writing."""
+    square, half = torch.randn(2048, 2048), torch.empty(2**26)
+    many, each = torch.randn(FEATURES, 512, BLOCK), torch.randn(FEATURES, BLOCK, STATE_SIZE)
+    runs = {
+        "one large product": (lambda: square @ square, 2 * 2048**3 / 1e9),
+        "products of a chunk pass": (lambda: many @ each, 2 * many.numel() * STATE_SIZE / 1e9),
+        "copy": (lambda: half[: 2**25].copy_(half[2**25 :]), 2 * 2**25 * 4 / 1e9),
+    }
+    times = interleave({name: run for name, (run, _) in runs.items()}, repeats=7)
+    return {name: 1e3 * work / times[name]["min_ms"] for name, (_, work) in runs.items()}
+
+
+def chunk_bounds(layer: Any, times: dict[str, Any], processor: dict[str, float]) -> dict[str, Any]:
+    """The arithmetic of both plain passes, and whether a tenth of the reference's time could be reached."""
+    with torch.no_grad():
+        operators = layer.chunk_operators(BLOCK, 1.0)
+    inputs = [*operators, layer.D, torch.empty(2, 16384, FEATURES), layer.initial_state(2)]
+    inputs = [x.detach().to("meta").requires_grad_() for x in inputs]
+    gflop = {}
+    with FlopCounterMode(display=False) as count, torch.no_grad():
+        outputs = portable.chunk_pass(*inputs)
+        portable.chunk_pass_backward(*outputs, *inputs)
+    gflop["portable"] = count.get_total_flops() / 1e9
+    with FlopCounterMode(display=False) as count:
+        # Forward, and forward again before going backward.
+        reference.chunk_pass(*inputs)
+        outputs = reference.chunk_pass(*inputs)
+        torch.autograd.grad(outputs, inputs, [torch.ones_like(y) for y in outputs])
+    gflop["reference"] = count.get_total_flops() / 1e9
+    peak, tenth = processor["one large product"], times["reference"]["median_ms"] / 10
+    return {
+        "gflop": gflop,
+        "least_ms": {name: 1e3 * work / peak for name, work in gflop.items()},
+        "share_of_peak": {
+            name: work / peak / (times[name]["median_ms"] / 1e3) for name, work in gflop.items()
+        },
+        "a_tenth_of_reference_ms": tenth,
+        "gflop_per_second_for_a_tenth": 1e3 * gflop["portable"] / tenth,
+    }
 
 
 def compiled_block() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from torchs4 import ops
 from torchs4.ops import portable, reference, registered
 from torchs4.ops.dtypes import exact_products
 from torchs4.ops.portable.convolution import fast_size
-from torchs4.ops.portable.pairs import exact_product, exact_sum
+from torchs4.ops.portable.pairs import exact_product, exact_sum, rounding_of_multiple
 
 # The package has a function of that name.
 modal_kernel = import_module("torchs4.ops.portable.modal_kernel")
@@ -121,6 +121,9 @@ def test_products_and_sums_lose_nothing():
     assert torch.equal(product.double() + rest.double(), a.double() * b.double())
     total, rest = exact_sum(a, b)
     assert torch.equal(total.double() + rest.double(), a.double() + b.double())
+    for factor in (3, 4095, 4095 * 2**20):
+        multiple = (a * factor).double() + rounding_of_multiple(a, factor).double()
+        assert torch.equal(multiple, a.double() * factor)
 
 
 @pytest.mark.parametrize("length", [1, 5, 8])

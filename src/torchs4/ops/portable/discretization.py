@@ -155,12 +155,10 @@ def _projection(P: Pair, B: Pair) -> Float[Tensor, "H R"]:
 
 def _without(B: Pair, c: Float[Tensor, "H R"], P: Pair) -> Pair:
     """B - c P, with the digits that rounding c P would lose."""
-    parts = []
-    for whole, columns in zip(B, P, strict=True):
-        rest = torch.zeros_like(whole)
-        for column, factor in zip(columns, c.unbind(-1), strict=True):
-            product, product_rest = exact_product(column, factor[:, None].expand_as(column))
-            whole, sum_rest = exact_sum(whole, -product)
-            rest = rest + sum_rest - product_rest
-        parts.append(whole + rest)
-    return Pair(*parts)
+    whole = torch.stack(B)
+    rest = torch.zeros_like(whole)
+    for columns, factor in zip(torch.stack(P, dim=1), c.unbind(-1), strict=True):
+        product, product_rest = exact_product(columns, factor[:, None].expand_as(columns))
+        whole, sum_rest = exact_sum(whole, -product)
+        rest = rest + sum_rest - product_rest
+    return Pair(*(whole + rest))

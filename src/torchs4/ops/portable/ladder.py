@@ -36,8 +36,9 @@ def climb(
 ) -> list[Float[Tensor, "H N N"]]:
     """Ā^(first·2^k) - 1 for k below `levels`, from Ā^first - a^first."""
     rungs: list[Tensor] = []
+    changes = modes.change(_exponents(modes, first, levels))
     for level in range(levels):
-        change = modes.change(first << level)
+        change = changes.at(level)
         rungs.append(plus_modes(correction, change))
         if level < levels - 1:
             twice = _two_and(change, correction) @ correction
@@ -52,27 +53,34 @@ def climb_backward(
 
     Uses up the gradients of the rungs.
     """
-    log_size_grad, turns_grad = torch.zeros_like(modes.log_size), torch.zeros_like(modes.turns)
-    correction_grad = None
+    if not rungs:
+        H, n = modes.turns.shape
+        return (
+            modes.turns.new_zeros(H, 2 * n, 2 * n),
+            torch.zeros_like(modes.turns),
+            torch.zeros_like(modes.turns),
+        )
+    exponents = _exponents(modes, first, len(rungs))
+    changes = modes.change(exponents)
+    modes_grads: list[Pair] = []
+    correction_grad = torch.empty(0)
     for level in range(len(rungs) - 1, -1, -1):
-        rung, grad, change = rungs[level], grads[level], modes.change(first << level)
+        rung, grad, change = rungs[level], grads[level], changes.at(level)
         grad = torch.zeros_like(rung) if grad is None else grad
-        if correction_grad is None:
-            modes_grad = _modes_backward(grad)
-        else:
+        modes_grad = _modes_backward(grad)
+        if level < len(rungs) - 1:
             # All of it belongs to this function: sums are made in place.
             correction = plus_modes(rung, change.scaled(-1))
             grad = grad.baddbmm_(correction.mT, correction_grad)
             modes_grad = _modes_backward(grad).plus(_modes_backward(correction_grad @ correction.mT))
             grad = grad.baddbmm_(_two_and(change, correction).mT, correction_grad)
             grad = grad.baddbmm_(correction_grad, rung.mT)
+        modes_grads.insert(0, modes_grad)
         correction_grad = grad
-        # Of a^m = exp(m·(s + 2πi t)) the slopes are m·a^m and 2πi·m·a^m.
-        slope = modes_grad.times(Pair(1 + change.re, change.im).conj()).scaled(first << level)
-        log_size_grad, turns_grad = log_size_grad + slope.re, turns_grad + 2 * math.pi * slope.im
-    if correction_grad is None:
-        correction_grad = modes.turns.new_zeros(len(modes.turns), *2 * (2 * modes.turns.shape[1],))
-    return correction_grad, log_size_grad, turns_grad
+    # Of a^m = exp(m·(s + 2πi t)) the slopes are m·a^m and 2πi·m·a^m.
+    grads_of_powers = Pair(*(torch.stack(parts, dim=1) for parts in zip(*modes_grads, strict=True)))
+    slope = grads_of_powers.times(Pair(1 + changes.re, changes.im).conj()).scaled(exponents)
+    return correction_grad, slope.re.sum(1), 2 * math.pi * slope.im.sum(1)
 
 
 def plus_modes(matrix: Float[Tensor, "H N N"], modes: Pair) -> Float[Tensor, "H N N"]:
@@ -119,6 +127,12 @@ def repeat_backward(
         grads.append(rows[:, : count - step].flatten(1, 2).mT @ moved)
         grad = parts[0]
     return grad, grads[::-1]
+
+
+def _exponents(modes: PolarModes, first: int, levels: int) -> Float[Tensor, "levels 1"]:
+    """What the modes are raised to at each level, made on their device."""
+    level = torch.arange(levels, device=modes.turns.device)
+    return torch.bitwise_left_shift(torch.full_like(level, first), level).to(modes.turns.dtype)[:, None]
 
 
 def _moved(rows: Float[Tensor, "H k X N"], rung: Float[Tensor, "H N N"]) -> Float[Tensor, "H k X N"]:

@@ -49,6 +49,10 @@ class Pair(NamedTuple):
         """The product with a real number."""
         return Pair(self.re * factor, self.im * factor)
 
+    def at(self, index: int) -> Pair:
+        """Those at one place of the second axis."""
+        return Pair(self.re[:, index], self.im[:, index])
+
     def plus(self, other: Pair) -> Pair:
         """The sum."""
         return Pair(self.re + other.re, self.im + other.im)
@@ -70,6 +74,13 @@ def exact_product(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         b_high, b_low = _halves(b)
         rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
     return product, rest
+
+
+def rounding_of_multiple(a: Tensor, factor: Tensor | int) -> Tensor:
+    """What rounding left out of a·factor, for factors of at most half the digits. Without gradient."""
+    with torch.no_grad():
+        high, low = _halves(a)
+        return (high * factor - a * factor) + low * factor
 
 
 def exact_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:

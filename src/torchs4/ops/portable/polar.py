@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchs4.ops.portable.pairs import Pair, exact_product, exact_sum
+from torchs4.ops.portable.pairs import Pair, exact_product, exact_sum, rounding_of_multiple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from jaxtyping import Float
 
@@ -72,30 +72,27 @@ class PolarModes(NamedTuple):
 
     def powers(self, count: int, step: int = 1) -> Pair:
         """Those to 0, step, 2·step, … as (H, count, n): products of two factors, each of few values."""
-        near, far = (Pair(*factor) for factor in self._factors(self.power, count, step))
+        near, far = self._near_and_far(self.power, count, step)
         return Pair(*(x.flatten(1, 2)[:, :count] for x in far.times(near)))
 
     def changes(self, count: int) -> Pair:
         """The first powers minus one, as (H, count, n)."""
-        near, far = (Pair(*factor) for factor in self._factors(self.change, count, 1))
+        near, far = self._near_and_far(self.change, count, 1)
         # (1 + x)(1 + y) - 1 = x + y + x y
         return Pair(*(x.flatten(1, 2)[:, :count] for x in far.plus(near).plus(far.times(near))))
 
-    def _factors(
-        self, function: Callable[[Tensor], Pair], count: int, step: int
-    ) -> Iterator[Iterator[Tensor]]:
+    def _near_and_far(self, function: Callable[[Tensor], Pair], count: int, step: int) -> tuple[Pair, Pair]:
         few = 1 << ((count - 1).bit_length() + 1) // 2
         many = -(-count // few)
         numbers = torch.arange(max(few, many), dtype=self.turns.dtype, device=self.turns.device)[:, None]
-        yield (x[:, None] for x in function(step * numbers[:few]))
-        yield (x[:, :, None] for x in function(few * step * numbers[:many]))
+        both = function(torch.cat([step * numbers[:few], few * step * numbers[:many]]))
+        return Pair(*(x[:, None, :few] for x in both)), Pair(*(x[:, few:, None] for x in both))
 
     def _angle(self, exponent: Tensor | int) -> Tensor:
         scaled, rest = self.turns * exponent, self.turns_rest * exponent
         if isinstance(exponent, Tensor) or exponent & (exponent - 1):
-            # Only a power of two leaves all digits as they are.
-            factor = torch.ones_like(scaled) * exponent
-            rest = rest + exact_product(self.turns.expand_as(scaled), factor)[1]
+            # Only a power of two leaves all digits as they are; these are such a power times a small number.
+            rest = rest + rounding_of_multiple(self.turns, exponent)
         # Whole turns are left out, which is exact.
         return 2 * math.pi * ((scaled - scaled.detach().round()) + rest)
 
@@ -130,10 +127,11 @@ def _bilinear_turns(A: Pair, half_step: Tensor) -> tuple[Tensor, Tensor]:
         # Digits enough as it is.
         return slope, torch.zeros_like(slope)
     with torch.no_grad():
-        re, re_rest = exact_product(A.re, half_step.expand_as(A.re))
-        im, im_rest = exact_product(A.im, half_step.expand_as(A.im))
-        re_square, re_square_rest = exact_product(re, re)
-        im_square, im_square_rest = exact_product(im, im)
+        # Real and imaginary parts at once: on a device small operations cost their launches.
+        parts, parts_rest = exact_product(torch.stack(A), half_step.expand(2, *A.re.shape))
+        squares, squares_rest = exact_product(parts, parts)
+        (re, im), (re_rest, im_rest) = parts, parts_rest
+        (re_square, im_square), (re_square_rest, im_square_rest) = squares, squares_rest
         x, rest = exact_sum(torch.ones_like(re), -im_square)
         x, other_rest = exact_sum(x, -re_square)
         rest = rest + other_rest - re_square_rest - im_square_rest - 2 * (re * re_rest + im * im_rest)
@@ -148,8 +146,7 @@ def _angle(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> tuple[Tensor, 
     nearest = torch.round(torch.atan2(y[0], x[0]) * (_DIRECTIONS * 0.5 / math.pi))
     cosine, sine = _directions(nearest, x[0])
     # Turned back by the nearest direction, only a small angle with the first axis is left.
-    along, along_rest = _inner(x, cosine, y, sine)
-    across, across_rest = _inner(y, cosine, (-x[0], -x[1]), sine)
+    along, along_rest, across, across_rest = _turned_back(x, y, cosine, sine)
     tangent = across / along
     product, product_rest = exact_product(tangent, along)
     rest = ((across - product) - product_rest + across_rest - tangent * along_rest) / along
@@ -167,14 +164,20 @@ def _directions(number: Tensor, like: Tensor) -> tuple[tuple[Tensor, Tensor], tu
     return (cosine, cosine_rest), (sine, sine_rest)
 
 
-def _inner(
-    v: tuple[Tensor, Tensor], a: tuple[Tensor, Tensor], w: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """v·a + w·b, all in two parts."""
-    first, first_rest = exact_product(v[0], a[0])
-    second, second_rest = exact_product(w[0], b[0])
-    total, rest = exact_sum(first, second)
-    return total, rest + first_rest + second_rest + (v[0] * a[1] + v[1] * a[0] + w[0] * b[1] + w[1] * b[0])
+def _turned_back(
+    x: tuple[Tensor, Tensor],
+    y: tuple[Tensor, Tensor],
+    cosine: tuple[Tensor, Tensor],
+    sine: tuple[Tensor, Tensor],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The sums x cos + y sin and y cos - x sin, all in two parts: four products at once."""
+    one, one_rest = torch.stack([x[0], y[0], y[0], -x[0]]), torch.stack([x[1], y[1], y[1], -x[1]])
+    other, other_rest = (torch.stack([c, s, c, s]) for c, s in zip(cosine, sine, strict=True))
+    product, rest = exact_product(one, other)
+    rest = rest + one * other_rest + one_rest * other
+    total, total_rest = exact_sum(product[0::2], product[1::2])
+    total_rest = total_rest + rest[0::2] + rest[1::2]
+    return total[0], total_rest[0], total[1], total_rest[1]
 
 
 def _in_turns(angle: Tensor, angle_rest: Tensor) -> tuple[Tensor, Tensor]:
