@@ -7,6 +7,11 @@ transforms, one for every number that another operation gives; every operation r
 its outputs. A bound is the larger of arithmetic over the peak in float32 and bytes over bandwidth, as data
 sheets state them. No device was measured: real times are longer, by launches among other things.
 
+For streaming, what a step of a layer moves and launches, beside the least that a kernel of one's own could do:
+every number read or written once, and two launches, because norm and mixing each need all features of what
+comes before them. How long a launch takes is no data-sheet number; the table takes what is given as
+LAUNCH_MICROSECONDS, for single operations and for those of a recorded CUDA graph.
+
 Beside them the kernel as public code has it: its Cauchy sums as one tensor, and fused, which reads and writes
 only the sums' inputs and outputs.
 """
@@ -36,6 +41,8 @@ DEVICES = {
     "RTX 4090": (82.6, 1008),
     "Apple M3, 10 cores": (3.5, 100),
 }
+# Assumed, not measured: as people report them for the host's launches, and for the nodes of a graph.
+LAUNCH_MICROSECONDS = {"launched one by one": 5.0, "in a CUDA graph": 1.0}
 # Per mode and frequency: a reciprocal, and four complex products that are added up. Backward twice that.
 FUSED_CAUCHY_FLOPS = 42
 
@@ -78,20 +85,35 @@ def main() -> None:
             "kernel, Cauchy sums fused": count_fused(size),
             "one block's elementwise passes, fused by a compiler": count_passes(size),
             "one streamed step of a layer": count_step(size),
+            "one streamed step of a layer, at least": count_least_step(size),
         }
         for count in counts.values():
             count["bound_ms"] = {
                 device: 1e3 * max(count["flops"] / (tera * 1e12), count["bytes"] / (giga * 1e9))
                 for device, (tera, giga) in DEVICES.items()
             }
-        results[name] = {**size._asdict(), "per_layer": counts}
+        results[name] = {**size._asdict(), "per_layer": counts, "streaming_us": streaming(size, counts)}
         rows = [
             [what, c["flops"] / 1e9, c["bytes"] / 1e9, c["launches"], *c["bound_ms"].values()]
             for what, c in counts.items()
         ]
         columns = ["forward and backward of one layer", "Gflop", "GB", "operations", *DEVICES]
         show(f"{name}: milliseconds at least, none measured", columns, rows)
+        print(name, "streaming, microseconds", results[name]["streaming_us"])
     record("device_roofline", results)
+
+
+def streaming(size: Size, counts: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Microseconds that all layers of a step take on an A100: bytes or launches, whichever takes longer."""
+    steps = {"as it is": counts["one streamed step of a layer"]}
+    steps["a kernel of one's own"] = counts["one streamed step of a layer, at least"]
+    return {
+        what: {
+            name: size.layers * max(1e3 * count["bound_ms"]["A100 80 GB"], cost * count["launches"])
+            for name, count in steps.items()
+        }
+        for what, cost in LAUNCH_MICROSECONDS.items()
+    }
 
 
 def _counted(count: Count) -> dict[str, Any]:
@@ -159,6 +181,12 @@ def count_step(size: Size) -> dict[str, Any]:
         mixed = torch.nn.functional.linear(torch.nn.functional.gelu(y.flatten(1)), torch.empty(2 * H, H))
         portable.gated_residual(mixed, torch.empty(2 * H), u)
     return _counted(count)
+
+
+def count_least_step(size: Size) -> dict[str, Any]:
+    """A system's five rows, its state twice, and the mixing's weights: each once."""
+    H, N = size.features, size.state_size
+    return {"flops": 14 * H * N + 4 * H * H, "bytes": 4 * (7 * H * N + 2 * H * H + 8 * H), "launches": 2}
 
 
 if __name__ == "__main__":
