@@ -7,9 +7,9 @@ transforms, one for every number that another operation gives; every operation r
 its outputs. A bound is the larger of arithmetic over the peak in float32 and bytes over bandwidth, as data
 sheets state them. No device was measured: real times are longer, by launches among other things.
 
-For streaming, what a step of a layer moves and launches, beside the least that a kernel of one's own could do:
-every number read or written once, and two launches, because norm and mixing each need all features of what
-comes before them. How long a launch takes is no data-sheet number; the table takes what is given as
+For streaming, what a step of a layer moves and launches, beside the least that a kernel of one's own could
+do: every number read or written once, and two launches, because norm and mixing each need all features of
+what comes before them. How long a launch takes is no data-sheet number; the table takes what is given as
 LAUNCH_MICROSECONDS, for single operations and for those of a recorded CUDA graph.
 
 Beside them the kernel as public code has it: its Cauchy sums as one tensor, and fused, which reads and writes
