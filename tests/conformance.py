@@ -18,6 +18,7 @@ from torchs4 import (
     S4,
     S4D,
     BlockStack,
+    LanguageModel,
     LSSLConfig,
     LSTMConfig,
     S4Block,
@@ -250,6 +251,28 @@ def _unet(name: str, layer: Any, pools: tuple[int, ...], tokens: bool = False, *
     )
 
 
+def _language(name: str, layer: Any, cutoffs: tuple[int, ...], feed_forward: int = 2) -> Case:
+    def make() -> LanguageModel:
+        return LanguageModel(
+            vocabulary_size=VOCABULARY_SIZE,
+            features=EVEN_FEATURES,
+            num_layers=2,
+            block=S4BlockConfig(layer=layer, dropout=0.1),
+            cutoffs=cutoffs,
+            feed_forward=feed_forward,
+            feed_forward_every=1,
+        )
+
+    return Case(
+        f"language-{name}",
+        make,
+        output_features=VOCABULARY_SIZE,
+        input_features=None,
+        causal=not layer.bidirectional,
+        growing=isinstance(layer, TransformerConfig),
+    )
+
+
 S4_CONFIG = S4Config(state_size=STATE_SIZE, **STEP_SIZES)
 S4D_CONFIG = S4DConfig(state_size=STATE_SIZE, **STEP_SIZES)
 LSSL_CONFIG = LSSLConfig(state_size=STATE_SIZE, **STEP_SIZES)
@@ -366,6 +389,9 @@ MODELS = [
     _unet("s4-tokens", S4_CONFIG, (3, 2), tokens=True),
     _unet("s4d-batch-linear-mean", S4D_CONFIG, (2,), norm="batch", mixing="linear", pooling="mean"),
     _unet("s4-bidirectional", replace(S4_CONFIG, bidirectional=True), (3,)),
+    _language("s4-bands", S4_CONFIG, (3, 6)),
+    _language("s4d-plain", S4D_CONFIG, (), feed_forward=0),
+    _language("transformer", TRANSFORMER_CONFIG, (4,)),
 ]
 
 CASES = [*LAYERS, *BLOCKS, *STACKS, *MODELS]

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         ForecastModelConfig,
         Informer,
         InformerConfig,
+        LanguageModel,
+        LanguageModelConfig,
         PairModel,
         PairModelConfig,
         SequenceModel,
@@ -55,6 +57,8 @@ __all__ = [
     "InformerConfig",
     "LSSLConfig",
     "LSTMConfig",
+    "LanguageModel",
+    "LanguageModelConfig",
     "PairModel",
     "PairModelConfig",
     "S4Block",
@@ -97,6 +101,7 @@ _HOMES = {
     ),
     **dict.fromkeys(("ForecastModel", "ForecastModelConfig", "Informer", "InformerConfig"), "torchs4.models"),
     **dict.fromkeys(("UNetModel", "UNetModelConfig"), "torchs4.models"),
+    **dict.fromkeys(("LanguageModel", "LanguageModelConfig"), "torchs4.models"),
     "load_model": "torchs4.models",
 }
 

@@ -23,7 +23,7 @@ from torchs4.inference.samples import require_streaming
 from torchs4.inference.stream import Stream
 from torchs4.layers.hooks import are_untouched
 from torchs4.layers.inputs import require_rate
-from torchs4.models import Backbone, UNetModel
+from torchs4.models import Backbone, LanguageModel, UNetModel
 
 if TYPE_CHECKING:
     from torchs4.models import SequenceModel
@@ -101,6 +101,11 @@ def require_graph(model: SequenceModel) -> None:
         raise ValueError(
             "This model is a U-Net, whose levels step at different times: it has no ONNX form. It streams "
             "and samples in PyTorch."
+        )
+    if isinstance(model, LanguageModel):
+        raise ValueError(
+            "This is a LanguageModel, whose tied tables and feed-forwards have no ONNX form. It streams and "
+            "writes in PyTorch; a SequenceModel of the next token can be exported."
         )
     if not are_untouched(*model.modules()):
         raise ValueError("The model has hooks, which a graph would leave out. Remove them before exporting.")

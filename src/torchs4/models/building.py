@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchs4.models.forecast_model import ForecastModel, ForecastModelConfig
 from torchs4.models.informer import Informer, InformerConfig
+from torchs4.models.language_model import LanguageModel, LanguageModelConfig
 from torchs4.models.pair_model import PairModel, PairModelConfig
 from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig
 from torchs4.models.unet_model import UNetModel, UNetModelConfig
@@ -16,8 +17,15 @@ if TYPE_CHECKING:
     from torchs4.layers.block import S4BlockConfig
 
 # Whatever can be trained, and what describes it.
-Model = SequenceModel | UNetModel | PairModel | ForecastModel | Informer
-ModelConfig = SequenceModelConfig | UNetModelConfig | PairModelConfig | ForecastModelConfig | InformerConfig
+Model = SequenceModel | UNetModel | LanguageModel | PairModel | ForecastModel | Informer
+ModelConfig = (
+    SequenceModelConfig
+    | UNetModelConfig
+    | LanguageModelConfig
+    | PairModelConfig
+    | ForecastModelConfig
+    | InformerConfig
+)
 
 
 def build_model(config: ModelConfig, given: InputDescription, asked: OutputDescription) -> Model:
@@ -32,6 +40,8 @@ def build_model(config: ModelConfig, given: InputDescription, asked: OutputDescr
     }
     if isinstance(config, InformerConfig | ForecastModelConfig):
         return _build_forecaster(config, ends, given, asked)
+    if isinstance(config, LanguageModelConfig):
+        _require_text(given, asked)
     ends["vocabulary_size"] = given.size if given.kind == "tokens" else None
     ends["sample_rate"] = given.sample_rate
     if asked.per_position:
@@ -43,13 +53,23 @@ def build_model(config: ModelConfig, given: InputDescription, asked: OutputDescr
     if isinstance(config, UNetModelConfig):
         ends |= {"image": given.image, "channels": given.channels, "mixtures": asked.mixtures}
     ends["block"] = _as_long_as(config.block, given.length)
+    if isinstance(config, UNetModelConfig | LanguageModelConfig) and given.documents == 2:
+        raise ValueError(
+            f"{type(config).__name__} describes a model of one sequence, these data have two. Choose "
+            f"SequenceModelConfig(…)."
+        )
     fitted = dataclasses.replace(config, **ends)
-    if isinstance(fitted, UNetModelConfig) and given.documents == 2:
-        raise ValueError("A U-Net reads one sequence, these data have two. Choose SequenceModelConfig(…).")
     if given.documents == 2:
         fields = {field.name: getattr(fitted, field.name) for field in dataclasses.fields(fitted)}
         return PairModel(PairModelConfig(**fields))
-    model = UNetModel(fitted) if isinstance(fitted, UNetModelConfig) else SequenceModel(fitted)
+    model: SequenceModel
+    match fitted:
+        case UNetModelConfig():
+            model = UNetModel(fitted)
+        case LanguageModelConfig():
+            model = LanguageModel(fitted)
+        case _:
+            model = SequenceModel(fitted)
     if asked.causal and not model.causal:
         raise ValueError(
             "The model sees the future (bidirectional is True), where it would find the answers: this task "
@@ -64,6 +84,14 @@ def _as_long_as(block: S4BlockConfig, length: int) -> S4BlockConfig:
     if getattr(layer, "max_length", length) is not None:
         return block
     return dataclasses.replace(block, layer=dataclasses.replace(layer, max_length=length))
+
+
+def _require_text(given: InputDescription, asked: OutputDescription) -> None:
+    if given.kind != "tokens" or not asked.causal or asked.size != given.size:
+        raise ValueError(
+            "LanguageModelConfig describes a model that reads tokens and predicts the next one, but these "
+            "data ask for something else. Choose SequenceModelConfig(…)."
+        )
 
 
 def _build_forecaster(

@@ -9,6 +9,7 @@ from torchs4.models.backbone import Backbone
 from torchs4.models.bundled import model_folder
 from torchs4.models.forecast_model import ForecastModel
 from torchs4.models.informer import Informer
+from torchs4.models.language_model import LanguageModel
 from torchs4.models.pair_model import PairModel
 from torchs4.models.pretrained import CONFIG_FILE
 from torchs4.models.sequence_model import SequenceModel
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from torchs4.models.building import Model
 
 _KINDS = {
-    cls.__name__: cls for cls in (SequenceModel, UNetModel, Backbone, PairModel, ForecastModel, Informer)
+    cls.__name__: cls
+    for cls in (SequenceModel, UNetModel, LanguageModel, Backbone, PairModel, ForecastModel, Informer)
 }
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from jaxtyping import Bool, Float, Int
 
+    from torchs4.models.feed_forward_stack import FeedForwardStack
     from torchs4.models.unet import UNet
 
     State = dict[str, Any]
@@ -154,7 +155,7 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
         self.input_scaling = None if config.input_scaling is None else ColumnScaling(config.input_scaling)
         self.output_scaling = None if config.output_scaling is None else ColumnScaling(config.output_scaling)
 
-    def _build_stack(self, config: Any) -> BlockStack | UNet:
+    def _build_stack(self, config: Any) -> BlockStack | FeedForwardStack | UNet:
         return BlockStack(config.features, config.num_layers, config.block)
 
     @property

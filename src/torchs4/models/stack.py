@@ -29,6 +29,9 @@ class BlockStack(nn.Module):
 
     Where their layers do not know where a position is, positions are added first; how many have been is then
     the last entry of the state.
+
+    begins: whether positions are added, if at all; not where other blocks came before.
+    ends: whether what pre-norm blocks give is normalised; not where other blocks follow.
     """
 
     def __init__(
@@ -37,6 +40,8 @@ class BlockStack(nn.Module):
         num_layers: int,
         block: S4BlockConfig,
         *,
+        begins: bool = True,
+        ends: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -46,9 +51,9 @@ class BlockStack(nn.Module):
             self.features = features
             self.blocks = nn.ModuleList(S4Block(features, block) for _ in range(num_layers))
             # Post-norm blocks have normalised their output already.
-            self.norm = build_norm(block.norm if block.pre_norm else "none", features)
+            self.norm = build_norm(block.norm if block.pre_norm and ends else "none", features)
             needs_positions = any(getattr(block.layer, "needs_positions", False) for block in self.blocks)
-            self.positions = Positions(features) if needs_positions else None
+            self.positions = Positions(features) if begins and needs_positions else None
             self._fused_steps = FusedSteps()
             self._graph_watch = GraphWatch()
 

@@ -64,12 +64,9 @@ def misfits(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]
                 yield f"{name} is {size}, but there are {total:,} weights in all"
         return
     if hasattr(config, "least_weights"):
-        # A U-Net's blocks are of several widths.
+        # Blocks of several widths, or tokens.
         if (least := config.least_weights()) > total:
             yield f"a model of its sizes has at least {least:,} weights, but there are {total:,}"
-        for name, size in (("output_size", config.output_size), ("vocabulary_size", config.vocabulary_size)):
-            if size is not None and size * config.features > total:
-                yield f"{name} is {size}, but there are {total:,} weights in all"
         return
     places = [(int(match[1]), match[2], shape) for match, shape in _blocks(shapes)]
     depth = len({number for number, _, _ in places})

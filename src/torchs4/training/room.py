@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torchs4.layers import LSTMConfig, SSMConfig
-from torchs4.models import InformerConfig, UNetModelConfig
+from torchs4.models import InformerConfig, LanguageModelConfig, UNetModelConfig
 from torchs4.training.provenance import memory_gb
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def require_room(model: ModelConfig) -> None:
 
 def _least_bytes(model: SequenceModelConfig) -> int:
     """A bound from below: what every model of these sizes has."""
-    if isinstance(model, UNetModelConfig):
+    if isinstance(model, UNetModelConfig | LanguageModelConfig):
         return model.least_weights() * _BYTES_PER_WEIGHT
     layer, features = model.block.layer, model.features
     across, start = features, 0

@@ -1,0 +1,153 @@
+"""What a language model has that other sequence models have not; the rest is in the conformance sweep."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from torchs4 import LanguageModel, LanguageModelConfig, S4BlockConfig, S4Config, load_model
+from torchs4.description import InputDescription, OutputDescription
+from torchs4.inference import generate
+from torchs4.models import BlockStack, build_model
+from torchs4.training.room import require_room
+
+V = 30
+
+
+def a_model(**options: Any) -> LanguageModel:
+    torch.manual_seed(0)
+    block = S4BlockConfig(layer=S4Config(state_size=4), dropout=options.pop("dropout", 0.0))
+    settings = {"vocabulary_size": V, "cutoffs": (6, 15), "features": 8, "num_layers": 4, "block": block}
+    return LanguageModel(**{**settings, **options})
+
+
+def parameters(layers: int) -> int:
+    block = S4BlockConfig(layer=S4Config(state_size=64, per_feature=True))
+    cutoffs = (20_000, 40_000, 200_000)
+    sizes = {"vocabulary_size": 267_735, "features": 1024, "num_layers": layers}
+    model = LanguageModel(block=block, cutoffs=cutoffs, **sizes, device="meta")
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_the_papers_model_has_249_million_parameters() -> None:
+    # Sixteen equal groups: two of them tell what all have, without a gigabyte of weights.
+    two, four = parameters(2), parameters(4)
+    assert round((two + 15 * (four - two)) / 1e6) == 249
+
+
+def test_predictions_are_normalised_and_losses_are_taken_from_them() -> None:
+    model = a_model().double().eval()
+    x, targets = torch.randint(V, (2, 2, 13)).unbind()
+    prediction = model(x)
+    torch.testing.assert_close(prediction.exp().sum(-1), torch.ones(2, 13, dtype=torch.float64))
+    expected = -prediction.gather(-1, targets[..., None])[..., 0]
+    torch.testing.assert_close(model.token_losses(x, targets), expected)
+
+
+def test_losses_in_chunks_are_those_of_the_whole() -> None:
+    model = a_model().double().eval()
+    x, targets = torch.randint(V, (2, 2, 13)).unbind()
+    expected, state, found = model.token_losses(x, targets), None, []
+    for start, stop in ((0, 5), (5, 6), (6, 13)):
+        losses, state = model.prefill_losses(x[:, start:stop], targets[:, start:stop], state)
+        found.append(losses)
+    torch.testing.assert_close(torch.cat(found, dim=1), expected)
+
+
+def test_losses_of_padded_sequences_are_those_of_each_alone() -> None:
+    model = a_model().double().eval()
+    x, targets = torch.randint(V, (2, 2, 13)).unbind()
+    alone = model.token_losses(x[1:, :7], targets[1:, :7])
+    together = model.token_losses(x, targets, lengths=torch.tensor([13, 7]))
+    torch.testing.assert_close(together[1:, :7], alone)
+
+
+def test_dropout_acts_on_embedding_and_softmax_input() -> None:
+    model = a_model(dropout=0.5, feed_forward=0).train()
+    # Blocks that give back what they get: what is left is dropped at the ends.
+    for block in model.stack.blocks:
+        torch.nn.init.zeros_(block.mixing.weight)
+        torch.nn.init.zeros_(block.mixing.bias)
+    seen: list[torch.Tensor] = []
+    model.stack.register_forward_hook(lambda _, given, got: seen.extend((given[0], got)))
+    read: list[torch.Tensor] = []
+    narrowed = model.table._narrowed
+    model.table._narrowed = lambda hidden: read.append(hidden) or narrowed(hidden)  # type: ignore[method-assign]
+    model.token_losses(torch.randint(V, (4, 50)), torch.randint(V, (4, 50)))
+    for dropped in (seen[0], read[0]):
+        assert 0.4 < float((dropped == 0).float().mean()) < 0.6
+
+
+def test_without_feed_forwards_it_is_a_plain_stack() -> None:
+    assert isinstance(a_model(feed_forward=0).stack, BlockStack)
+
+
+def test_a_step_of_a_group_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = a_model().eval()
+    calls = []
+    for group in model.stack.groups:
+        prepare = group._fused_steps.prepare
+        monkeypatch.setattr(
+            group._fused_steps,
+            "prepare",
+            lambda *given, prepare=prepare: calls.append(prepare(*given)) or calls[-1],
+        )
+    with torch.inference_mode():
+        model.step(torch.tensor([3]), model.initial_state(1))
+    assert len(calls) == 2
+    assert None not in calls
+
+
+def test_it_writes() -> None:
+    (text,) = generate(a_model().eval(), [[1, 2, 3]], 12, seed=0)
+    assert len(text) == 12
+    assert max(text) < V
+
+
+def test_it_is_built_for_texts_and_for_nothing_else() -> None:
+    config = LanguageModelConfig(features=8, num_layers=2, cutoffs=(6,))
+    names = tuple(map(str, range(V)))
+    given = InputDescription("tokens", V, 64)
+    asked = OutputDescription(V, per_position=True, causal=True, names=names)
+    model = build_model(config, given, asked)
+    assert isinstance(model, LanguageModel)
+    assert model.config.names == names
+    with pytest.raises(ValueError, match=r"predicts the next one.*SequenceModelConfig"):
+        build_model(config, given, OutputDescription(2))
+    sees_the_future = LanguageModelConfig(
+        features=8, num_layers=2, block=S4BlockConfig(layer=S4Config(bidirectional=True))
+    )
+    with pytest.raises(ValueError, match="bidirectional"):
+        build_model(sees_the_future, given, asked)
+
+
+def test_a_vocabulary_that_the_weights_do_not_hold_is_refused(tmp_path: Path) -> None:
+    a_model().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace(f": {V},", ": 3000000000,"))
+    with pytest.raises(ValueError, match="another model"):
+        load_model(tmp_path)
+
+
+def test_a_model_that_cannot_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="Make it smaller"):
+        require_room(LanguageModelConfig(features=2**17, num_layers=64))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"num_layers": 3}, "multiple"),
+        ({"cutoffs": (9, 3)}, "rise"),
+        ({"pooling": "mean"}, "every position"),
+        ({"stem": (2,)}, "every token"),
+        ({"output_size": 7}, "tokens that it reads"),
+        ({"vocabulary_size": None}, "vocabulary_size"),
+        ({"block": S4BlockConfig(pre_norm=False)}, "pre_norm"),
+        ({"feed_forward": -1}, "feed_forward"),
+    ],
+)
+def test_impossible_options_are_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        a_model(**options)
