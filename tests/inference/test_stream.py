@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from torchs4 import LSSLConfig, PairModel, S4BlockConfig, S4Config
 from torchs4.inference import Stream
-from torchs4.inference.states import named_tensors
+from torchs4.models.states import named_tensors
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -42,6 +42,9 @@ class PassageSplit(Split):
         repeated = np.maximum(begins - last, 0)
         return batch._replace(asked=torch.from_numpy(np.arange(self._length) >= repeated[:, None]))
 
+    def in_order(self, generator: torch.Generator | None = None) -> PassagesInOrder:
+        return PassagesInOrder(self._tokens, self._length, generator)
+
 
 class DrawnPassageSplit(Split):
     """As many passages as fit into a text, each drawn anew from its own share of all possible beginnings.
@@ -65,9 +68,34 @@ class DrawnPassageSplit(Split):
         share = torch.rand(len(rows), generator=generator, dtype=torch.float64).numpy()
         return _cut(self._tokens, first + (share * (end - first)).astype(np.int64), self._length)
 
+    def in_order(self, generator: torch.Generator | None = None) -> PassagesInOrder:
+        return PassagesInOrder(self._tokens, self._length, generator)
+
+
+class PassagesInOrder(Split):
+    """Passages each of which goes on where the one before it ended; the last one may be shorter.
+
+    With a generator they begin anywhere, go on at the beginning after the end, and are all equally long.
+    """
+
+    def __init__(self, tokens: NDArray[Any], length: int, generator: torch.Generator | None = None) -> None:
+        self._tokens = tokens
+        self._length = length
+        asked = len(tokens) - 1
+        self._count = -(-asked // length) if generator is None else asked // length
+        self._shift = 0 if generator is None else int(torch.randint(len(tokens), (), generator=generator))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def batch(self, rows: NDArray[np.int64], generator: torch.Generator | None = None) -> Batch:
+        begins = rows * self._length
+        length = min(self._length, len(self._tokens) - 1 - int(begins.max()))
+        return _cut(self._tokens, self._shift + begins, length)
+
 
 def _cut(tokens: NDArray[Any], begins: NDArray[np.int64], length: int) -> Batch:
-    passages = np.asarray(tokens[begins[:, None] + np.arange(length + 1)]).astype(np.int64)
+    passages = np.asarray(tokens[(begins[:, None] + np.arange(length + 1)) % len(tokens)]).astype(np.int64)
     read, asked = np.ascontiguousarray(passages[:, :-1]), np.ascontiguousarray(passages[:, 1:])
     return Batch(torch.from_numpy(read), torch.from_numpy(asked))
 

@@ -42,6 +42,13 @@ class Split(ABC):
         """How many different examples there are, where some are shown more than once."""
         return len(self)
 
+    def in_order(self, generator: torch.Generator | None = None) -> Split | None:
+        """The same as examples each of which goes on where the one before it ended; None where they do not.
+
+        With a generator they are cut in places that are drawn from it, and are all equally long.
+        """
+        return None
+
     @abstractmethod
     def batch(self, rows: NDArray[np.int64], generator: torch.Generator | None = None) -> Batch:
         """These examples. What is random about them (augmentation) is drawn from the generator."""

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from torchs4.inference.samples import Samples, as_samples, read_piece, require_streaming
-from torchs4.inference.states import join_states, named_tensors, split_state
+from torchs4.inference.states import join_states, split_state
 from torchs4.inference.stream import Stream, advance
 from torchs4.layers.inputs import require_rate
+from torchs4.models.states import named_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What a model remembers of a stream, as named tensors: joined, taken apart, written to disk, recognised."""
+"""What a model remembers of a stream: joined, taken apart, recognised."""
 
 from __future__ import annotations
 
@@ -10,30 +10,12 @@ import torch
 from torch import Tensor
 
 from torchs4.configuration import to_plain
+from torchs4.models.states import from_named, named_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from torchs4.models import SequenceModel
-
-
-def named_tensors(state: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The tensors of nested dictionaries and tuples, each with its path: blocks.0, pooling.1."""
-    if isinstance(state, Tensor):
-        yield name, state
-        return
-    for key, part in _entries(state):
-        yield from named_tensors(part, f"{name}.{key}" if name else str(key))
-
-
-def from_named(like: Any, tensors: Mapping[str, Tensor], name: str = "") -> Any:
-    """A state of the same structure as another one, made of these tensors."""
-    if isinstance(like, Tensor):
-        return tensors[name]
-    parts = {
-        key: from_named(part, tensors, f"{name}.{key}" if name else str(key)) for key, part in _entries(like)
-    }
-    return parts if isinstance(like, dict) else tuple(parts.values())
 
 
 def join_states(states: Sequence[Any]) -> Any:
@@ -78,7 +60,3 @@ def content_digest(tensors: Mapping[str, Tensor], about: str = "") -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _entries(state: Any) -> list[tuple[Any, Any]]:
-    return list(state.items()) if isinstance(state, dict) else list(enumerate(state))

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from torchs4.configuration import require_whole
 from torchs4.inference.samples import Samples, as_samples, read_piece, require_streaming
-from torchs4.inference.states import compact, content_digest, fingerprint, from_named, named_tensors
+from torchs4.inference.states import compact, content_digest, fingerprint
 from torchs4.layers.inputs import require_rate
+from torchs4.models.states import from_named, named_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch.nn import functional as F
 
@@ -40,7 +40,9 @@ class NextToken(Task):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:  # type: ignore[override]
-        return Metric("bits", f"bits per {self.unit}"), PERPLEXITY
+        bits = Metric("bits", f"bits per {self.unit}")
+        # As is usual: words are compared by perplexity, characters and pixels by bits.
+        return (PERPLEXITY, bits) if self.unit == "word" else (bits, PERPLEXITY)
 
     @property
     def output(self) -> OutputDescription:
@@ -59,5 +61,22 @@ class NextToken(Task):
         flat = prediction.reshape(-1, prediction.shape[-1]).float()
         return F.cross_entropy(flat, target.reshape(-1), reduction="sum", ignore_index=_NOT_ASKED)[None]
 
+    def sums_of(self, model: Any, batch: Batch, rate: float = 1.0) -> Tensor:
+        if not hasattr(model, "token_losses"):
+            return super().sums_of(model, batch, rate)
+        # A model of many tokens need not hold a prediction for each of them.
+        return _asked_sum(model.token_losses(batch.x, batch.y, batch.lengths, rate), batch)
+
+    def carried_sums(self, model: Any, batch: Batch, state: Any) -> tuple[Tensor, Any]:
+        if not hasattr(model, "prefill_losses"):
+            return super().carried_sums(model, batch, state)
+        losses, state = model.prefill_losses(batch.x, batch.y, state)
+        return _asked_sum(losses, batch), state
+
     def scores(self, means: Sequence[float]) -> dict[str, float]:
         return {"bits": means[0] / math.log(2), "perplexity": math.exp(min(means[0], _LARGEST_EXPONENT))}
+
+
+def _asked_sum(losses: Tensor, batch: Batch) -> Tensor:
+    asked = asked_positions(batch)
+    return (losses if asked is None else losses.where(asked, 0)).sum()[None]

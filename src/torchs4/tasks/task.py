@@ -6,7 +6,7 @@ Axes: B examples of a batch, L positions, k numbers per prediction.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -43,6 +43,15 @@ class Task(ABC):
     def sums(self, prediction: Float[Tensor, "B ..."], batch: Batch) -> Float[Tensor, " n"]:
         """Sums over all answers of a batch. The first one is the loss, which training lowers."""
 
+    def sums_of(self, model: Any, batch: Batch, rate: float = 1.0) -> Float[Tensor, " n"]:
+        """The same of what a model predicts. A task that needs no whole prediction may ask for less."""
+        return self.sums(_widened(model(batch.x, lengths=batch.lengths, rate=rate)), batch)
+
+    def carried_sums(self, model: Any, batch: Batch, state: Any) -> tuple[Float[Tensor, " n"], Any]:
+        """The same for examples that go on where others ended in that state, and the state after them."""
+        prediction, state = model.prefill(batch.x, state)
+        return self.sums(_widened(prediction), batch), state
+
     @abstractmethod
     def scores(self, means: Sequence[float]) -> dict[str, float]:
         """Every metric by its name, from the sums divided by the count."""
@@ -58,6 +67,11 @@ class Task(ABC):
             raise ValueError(f"rate is {rate}; leaving out samples needs a whole number, such as 2.")
         lengths = None if batch.lengths is None else (batch.lengths + step - 1) // step
         return batch._replace(x=batch.x[:, ::step], lengths=lengths)
+
+
+def _widened(prediction: Tensor) -> Tensor:
+    """Sums over many answers need more digits than half precision has."""
+    return prediction.float() if prediction.dtype in (torch.float16, torch.bfloat16) else prediction
 
 
 def asked_positions(batch: Batch) -> Bool[Tensor, "B L"] | None:

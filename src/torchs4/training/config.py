@@ -37,6 +37,8 @@ class OptimizerOptions:
             another epoch's order.
         similar_lengths: fill a batch with sequences of similar length, so that less is padded and steps are
             faster; the order of examples is a little less random.
+        carry_state: read a text in order, every sequence of a batch where the one before it ended, with the
+            model's state carried on (truncated backpropagation).
         accumulate: parts into which a step's batch is cut to save memory; the gradient stays the same.
         clip: largest norm of the gradient; 0 does not clip.
         schedule: "cosine" falls to zero along a cosine, "plateau" multiplies by `decay` when validation has
@@ -56,6 +58,7 @@ class OptimizerOptions:
     weight_decay: float = 0.05
     batch_size: int = 50
     similar_lengths: bool = False
+    carry_state: bool = False
     accumulate: int = 1
     clip: float = 0.0
     schedule: ScheduleKind = "cosine"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torchs4.tasks import Metric
-    from torchs4.training.loop import StepReport
+    from torchs4.training.progress import StepReport
 
 # Seconds between lines where nothing can be redrawn.
 _LINE_EVERY = 20.0

@@ -56,7 +56,7 @@ def evaluate(
                 if rate != 1.0:
                     batch = task.at_rate(batch, rate)
                 with accelerator.autocast():
-                    sums = task.sums(model(batch.x, lengths=batch.lengths, rate=rate), batch)
+                    sums = task.sums_of(model, batch, rate)
                 totals += sums
                 if progress is not None:
                     progress(done, len(shares))

@@ -7,32 +7,35 @@ import signal
 import threading
 import time
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.utils import broadcast, gather_object
 
-from torchs4.configuration import require_whole
 from torchs4.layers.precision import widest_dtype
 from torchs4.models import build_model
+from torchs4.training.asked_model import AskedModel, CarryingModel
 from torchs4.training.averaging import WeightAverage
 from torchs4.training.batches import BatchStream, Share, share_of, training_rows
+from torchs4.training.carrying import CarriedStates, carried_rows, ordered_split, require_carrying
 from torchs4.training.checkpoints import has_any, load_newest, load_state, replace_folder, save_state
 from torchs4.training.devices import device_random_state, set_device_random_state
 from torchs4.training.evaluation import evaluate, move
 from torchs4.training.lamb import Lamb
 from torchs4.training.parameter_groups import parameter_groups
+from torchs4.training.progress import Progress, Speed, StepReport
 from torchs4.training.provenance import memory_mb
 from torchs4.training.room import require_room
 from torchs4.training.schedules import Schedule
 from torchs4.training.starting import start_from
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from accelerate import Accelerator
+    from torch import Tensor
 
     from torchs4.data.sequences import SequenceData
     from torchs4.description import Batch
@@ -58,60 +61,6 @@ class TrainingDivergedError(RuntimeError):
 
 class TrainingInterrupted(Exception):
     """Somebody asked the run to stop; it can be continued."""
-
-
-class StepReport(NamedTuple):
-    """How the run stands after a step. Loss and metrics are of the epoch so far.
-
-    After the first step, which prepares, speed and time left are not known yet: 0 and None.
-    """
-
-    epoch: int
-    epochs: int
-    step: int
-    total_steps: int
-    loss: float
-    metrics: dict[str, float]
-    examples_per_second: float
-    seconds_left: float | None
-
-
-@dataclass
-class Progress:
-    """How far a run is: what a checkpoint holds beside weights and optimiser.
-
-    batch: the next one of this epoch. sums, answers: of the task, in this epoch so far.
-    seconds: of training and measuring, in all. waited: of these, for data.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0
-    sums: list[float] = field(default_factory=list)
-    answers: int = 0
-    seconds: float = 0.0
-    waited: float = 0.0
-    measurements: int = 0
-    best: float | None = None
-    best_loss: float = math.inf
-    best_epoch: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("step", "epoch", "batch", "answers", "measurements", "best_epoch"):
-            require_whole(name, getattr(self, name), 0)
-
-    def start_epoch(self) -> None:
-        """Forget the epoch that is over."""
-        self.batch, self.sums, self.answers = 0, [], 0
-
-    def add(self, sums: Sequence[float], answers: int) -> None:
-        """Count a step."""
-        self.step, self.batch, self.answers = self.step + 1, self.batch + 1, self.answers + answers
-        self.sums = [old + new for old, new in zip(self.sums or [0.0] * len(sums), sums, strict=True)]
-
-    def means(self) -> list[float]:
-        """The task's sums of this epoch, for each answer."""
-        return [total / max(self.answers, 1) for total in self.sums]
 
 
 class Trainer:
@@ -158,7 +107,11 @@ class Trainer:
         # Before it is prepared: what wraps a model cannot be copied with it.
         self.average = WeightAverage(model.to(accelerator.device), optim.average) if optim.average else None
         kind = Lamb if optim.optimizer == "lamb" else torch.optim.AdamW
-        self.model, self.optimizer = accelerator.prepare(model, kind(groups))
+        self.carried = CarriedStates() if optim.carry_state else None
+        if self.carried is not None:
+            require_carrying(model, data)
+        asked = AskedModel if self.carried is None else CarryingModel
+        self.model, self.optimizer = accelerator.prepare(asked(model, self.task), kind(groups))
         # Processes start with the same weights, but drop different values.
         torch.manual_seed(config.seed + 7919 * self.share.rank)
         self.lengths = data.train.lengths if optim.similar_lengths else None
@@ -169,13 +122,13 @@ class Trainer:
             self.total_steps = min(self.total_steps, budget.max_steps)
         self.schedule = Schedule(optim, self.metric, self.total_steps, self.steps_per_epoch)
         self._stop_asked = False
-        self._speed = _Speed()
+        self._speed = Speed()
 
     @property
     def bare_model(self) -> Model:
-        """The model without what distributes it."""
-        model: Model = self.accelerator.unwrap_model(self.model)
-        return model
+        """The model without what asks and distributes it."""
+        asked: AskedModel = self.accelerator.unwrap_model(self.model)
+        return asked.model
 
     @property
     def measured_model(self) -> Model:
@@ -220,7 +173,12 @@ class Trainer:
         rows = self._rows_of(progress.epoch)
         shares = [share_of(row, self.share) for row in rows]
         augmentation_seed = (self.config.seed, progress.epoch * self.share.processes + self.share.rank)
-        stream = BatchStream(self.data.train, shares, progress.batch, augmentation_seed)
+        split = self.data.train
+        if self.carried is not None:
+            split = ordered_split(self.data, self.config.seed, progress.epoch)
+            if progress.batch == 0:
+                self.carried.forget()
+        stream = BatchStream(split, shares, progress.batch, augmentation_seed)
         waited_before = progress.waited
         self.model.train()
         saved = started = time.monotonic()
@@ -259,8 +217,10 @@ class Trainer:
         return self._stop_asked or time.monotonic() >= self.stop_at
 
     def _rows_of(self, epoch: int) -> list[Any]:
-        config = self.config
-        return training_rows(len(self.data.train), config.optim.batch_size, config.seed, epoch, self.lengths)
+        config, examples = self.config, len(self.data.train)
+        if config.optim.carry_state:
+            return carried_rows(examples, config.optim.batch_size)
+        return training_rows(examples, config.optim.batch_size, config.seed, epoch, self.lengths)
 
     def _anyone(self, wish: bool) -> bool:
         """Whether any process wishes it: clocks and signals differ, but all must save at the same step."""
@@ -285,7 +245,7 @@ class Trainer:
             last = index == len(parts) - 1
             with nullcontext() if last else accelerator.no_sync(self.model):
                 with accelerator.autocast():
-                    sums = task.sums(self.model(part.x, lengths=part.lengths), part)
+                    sums = self._sums(part, index)
                 # Processes average their gradients; every answer of the whole batch counts alike.
                 accelerator.backward(sums[0] * (self.share.processes / max(answers, 1)))
                 totals += sums.detach()
@@ -299,6 +259,14 @@ class Trainer:
         if self.average is not None:
             self.average.update(self.bare_model, self.progress.step)
         return in_all, round(answers)
+
+    def _sums(self, part: Batch, index: int) -> Tensor:
+        if self.carried is None:
+            sums: Tensor = self.model(part)
+            return sums
+        sums, state = self.model(part, self.carried.before(index))
+        self.carried.keep(index, state)
+        return sums
 
     def _scale_may_fall(self) -> bool:
         """Whether a gradient that float16 could not hold is left out, and the next one scaled less."""
@@ -375,6 +343,7 @@ class Trainer:
         """Write a checkpoint."""
         random_states = gather_object([torch.get_rng_state()])
         device_random_states = gather_object([device_random_state(self.accelerator.device)])
+        carried = None if self.carried is None else gather_object([self.carried.saved()])
         if self.accelerator.is_main_process:
             schedule = self.schedule
             state = {
@@ -386,6 +355,8 @@ class Trainer:
             }
             if self.average is not None:
                 state["average"] = self.average.model.state_dict()
+            if carried is not None:
+                state["carried"] = carried
             if self.accelerator.scaler is not None:
                 state["scaler"] = self.accelerator.scaler.state_dict()
 
@@ -433,6 +404,8 @@ class Trainer:
             if self.accelerator.scaler is not None:
                 self.accelerator.scaler.load_state_dict(state["scaler"])
             own = self.share.rank % len(random_states)
+            if self.carried is not None:
+                self.carried.restore(state["carried"][own], model, self.accelerator.device)
             torch.set_rng_state(random_states[own])
             # Older checkpoints have none.
             device_random_states = state.get("device_random_states")
@@ -479,26 +452,6 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-class _Speed:
-    """Examples per second, of late. The first step, which compiles and prepares, does not count."""
-
-    def __init__(self) -> None:
-        self._is_first = True
-        self._examples = 0.0
-        self._seconds = 0.0
-
-    def add(self, examples: int, seconds: float) -> None:
-        if self._is_first:
-            self._is_first = False
-            return
-        # Older steps count less and less.
-        self._examples = 0.95 * self._examples + examples
-        self._seconds = 0.95 * self._seconds + seconds
-
-    def per_second(self) -> float:
-        return self._examples / self._seconds if self._seconds else 0.0
 
 
 def _cut(batch: Batch, parts: int) -> list[Batch]:
