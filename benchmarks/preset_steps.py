@@ -23,10 +23,10 @@ import torch
 from harness import THREADS, record, show
 
 from torchs4 import parameter_groups, recipes
-from torchs4.data import DatasetMissingError, Pathfinder, SpeechCommands, data_folder
+from torchs4.data import DatasetMissingError, Pathfinder, SpeechCommands, WikiText, data_folder
 from torchs4.description import Batch, InputDescription
 from torchs4.models import build_model
-from torchs4.tasks import Classification, Task
+from torchs4.tasks import Classification, NextToken, Task
 from torchs4.training.provenance import peak_memory_mb
 
 # Numbers of float32 that a block keeps for each position and feature, roughly, and what they may take.
@@ -76,7 +76,7 @@ def take_steps(name: str, preset: Any, data_dir: Path) -> dict[str, Any]:
     for step in range(STEPS):
         batch = batch_of(np.arange(step * batch_size, (step + 1) * batch_size))
         start = time.perf_counter()
-        loss = task.sums(model(batch.x, lengths=batch.lengths), batch)[0] / task.count(batch)
+        loss = task.sums_of(model, batch)[0] / task.count(batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -103,6 +103,10 @@ def inputs(config: Any, data_dir: Path) -> tuple[Any, InputDescription, Task, st
     try:
         data = data_config.load(data_dir)
     except DatasetMissingError:
+        if isinstance(data_config, WikiText):
+            size, length = 267_735, data_config.length
+            described = InputDescription("tokens", size, length)
+            return random_words(size, length), described, NextToken(size), "random words"
         # Retrieval: pairs of documents of printable characters.
         description = InputDescription("tokens", 98, data_config.max_length, documents=2)
         return random_pairs(description), description, Classification(("no", "yes")), "random characters"
@@ -115,6 +119,18 @@ def random_pairs(description: InputDescription) -> Any:
         x = torch.randint(3, description.size, (count, 2, description.length))
         lengths = torch.full((count, 2), description.length)
         return Batch(x, torch.randint(2, (count,)), lengths)
+
+    return batch
+
+
+def random_words(size: int, length: int) -> Any:
+    # As frequent as words are, nearly: number n in proportion to 1 / n.
+    frequencies = 1 / torch.arange(1.0, size + 1)
+
+    def batch(rows: Any) -> Batch:
+        words = torch.multinomial(frequencies, len(rows) * (length + 1), replacement=True)
+        words = words.reshape(len(rows), length + 1)
+        return Batch(words[:, :-1].contiguous(), words[:, 1:].contiguous())
 
     return batch
 

@@ -256,11 +256,10 @@ def _language(name: str, layer: Any, cutoffs: tuple[int, ...], feed_forward: int
         return LanguageModel(
             vocabulary_size=VOCABULARY_SIZE,
             features=EVEN_FEATURES,
-            num_layers=2,
+            num_layers=3,
             block=S4BlockConfig(layer=layer, dropout=0.1),
             cutoffs=cutoffs,
             feed_forward=feed_forward,
-            feed_forward_every=1,
         )
 
     return Case(

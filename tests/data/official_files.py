@@ -281,8 +281,8 @@ def write_text(folder: Path) -> Path:
     return place
 
 
-def write_wikitext(folder: Path, texts: Mapping[str, str] = WIKITEXT) -> Path:
-    place = folder / "wikitext-2"
+def write_wikitext(folder: Path, texts: Mapping[str, str] = WIKITEXT, release: str = "wikitext-2") -> Path:
+    place = folder / release
     place.mkdir(parents=True)
     for part, text in texts.items():
         (place / f"wiki.{part}.tokens").write_bytes(text.encode())

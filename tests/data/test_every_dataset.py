@@ -118,7 +118,15 @@ CASES = {
     "text-one-file": Case(
         datasets.TextFile("texts/b.txt", 7, 1, validation_fraction=0.2), write_text, reports=True
     ),
-    "wikitext-2": Case(datasets.WikiText2(length=16, min_count=2), write_wikitext, reports=True),
+    "wikitext-2-characters": Case(
+        datasets.WikiText(level="characters", length=16, min_count=2), write_wikitext, reports=True
+    ),
+    "wikitext-2-words": Case(datasets.WikiText(length=8), write_wikitext, reports=True),
+    "wikitext-103-words": Case(
+        datasets.WikiText("wikitext-103", length=9),
+        lambda folder: write_wikitext(folder, release="wikitext-103"),
+        reports=True,
+    ),
 }
 SPLITS = ("train", "validation", "test")
 
@@ -229,8 +237,9 @@ def test_batches_are_what_the_description_says(load: Any, name: str, split: str,
         assert batch.x.shape[:-1] == leading
         assert 0 < batch.x.shape[-1] <= described.length
         assert batch.x.dtype == torch.int64
-        # What may be padding is 0; a picture begins with it.
-        may_be_0 = batch.lengths is not None or described.image is not None
+        # What may be padding is 0; a picture begins with it; of words it is the most frequent one.
+        of_words = getattr(data.task, "unit", "") == "word"
+        may_be_0 = batch.lengths is not None or described.image is not None or of_words
         assert batch.x.min() >= (0 if may_be_0 else 1)
         assert batch.x.max() < described.size
     if described.image is not None:

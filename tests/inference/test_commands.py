@@ -170,6 +170,18 @@ def test_a_seed_writes_the_same_text_again(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().out == text
 
 
+def test_unknown_words_of_a_prompt_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("the", "<unk>", "cat", ".", "<eos>", "sat", "'s", "mat", "=", ",", "on")
+    run_of(tmp_path / "run", BITS, "tokens", names=names)
+    run = str(tmp_path / "run")
+    assert main(["generate", run, "--prompt", "the dog and [i]", "--length", "3", "--seed", "1"]) == 0
+    told = capsys.readouterr()
+    assert "does not know these words, which it reads as unknown: dog and [i]" in told.err
+    assert told.out.startswith("the dog and [i]")
+    assert main(["generate", run, "--prompt", "the cat", "--length", "3"]) == 0
+    assert not capsys.readouterr().err
+
+
 def test_an_export_lies_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnx")
     run_of(tmp_path / "run", ACCURACY, "s4")

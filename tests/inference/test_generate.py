@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from torchs4 import LSTMConfig, S4BlockConfig, S4Config, TransformerConfig
 from torchs4.inference import Sampling, generate, generate_each, write
+from torchs4.inference.writing import encode, unknown_parts
 
 if TYPE_CHECKING:
     from torchs4 import SequenceModel
@@ -121,6 +122,32 @@ def test_a_model_of_characters_writes_text() -> None:
     assert list(write(model, "", 60, seed=3)) != text
     # The first end of text ends it.
     assert min(len(list(write(model, "a", 60, seed=seed))) for seed in range(5)) < 60
+
+
+WORDS = ("the", "<unk>", "cat", ".", "<eos>", "sat", "'s", "mat", "=", ",", "on")
+
+
+def test_a_model_of_words_writes_words_and_lines() -> None:
+    model = build("tokens", names=WORDS)
+    parts = list(write(model, "the cat", 80, seed=0))
+    assert len(parts) == 80
+    known = set(WORDS) - {"<unk>", "<eos>"}
+    assert "\n" in parts
+    assert {part.strip(" ") for part in parts} == known | {"\n"}
+    # A line begins without a space.
+    text = "the cat" + "".join(parts)
+    assert "\n " not in text
+    assert all(set(line.split()) <= known for line in text.split("\n"))
+    assert not next(write(model, "", 1, seed=0)).startswith(" ")
+
+
+def test_a_prompt_of_words_is_read_as_people_write() -> None:
+    model = build("tokens", names=WORDS)
+    assert [WORDS[token] for token in encode(model, "the cat's mat, sat.\nthe dog")] == [
+        *("the", "cat", "'s", "mat", ",", "sat", ".", "<eos>", "the", "<unk>")
+    ]
+    assert unknown_parts(model, "a dog, the dog <unk> cat") == ["a", "dog"]
+    assert unknown_parts(build("tokens", names=NAMES), "abba xyx") == ["x", "y"]
 
 
 def test_models_that_do_not_write_are_refused() -> None:

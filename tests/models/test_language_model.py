@@ -138,7 +138,6 @@ def test_a_model_that_cannot_fit_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"num_layers": 3}, "multiple"),
         ({"cutoffs": (9, 3)}, "rise"),
         ({"pooling": "mean"}, "every position"),
         ({"stem": (2,)}, "every token"),

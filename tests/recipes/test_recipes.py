@@ -27,7 +27,7 @@ from torchs4.data import (
     Retrieval,
     SpeechCommands,
     Weather,
-    WikiText2,
+    WikiText,
 )
 from torchs4.data.sequences import SequenceData, Split
 from torchs4.description import Batch, InputDescription
@@ -92,12 +92,12 @@ PUBLISHED = {
 
 
 # Those that the paper does not have.
-OURS = {"digits", "characters", "mnist-density"}
-DENSITY = "cifar-density"
+OURS = {"digits", "characters", "wikitext-2", "mnist-density"}
+DENSITY, LANGUAGE = "cifar-density", "wikitext-103"
 
 
 def test_every_task_of_the_paper_has_every_preset() -> None:
-    assert set(recipes.RECIPES) == {*OURS, DENSITY, *PUBLISHED, *FORECASTS}
+    assert set(recipes.RECIPES) == {*OURS, DENSITY, LANGUAGE, *PUBLISHED, *FORECASTS}
     for name in OURS:
         assert set(recipes.RECIPES[name].presets) == {"cpu"}
     for name in PUBLISHED:
@@ -116,6 +116,26 @@ def test_the_density_has_the_published_sizes() -> None:
         assert (model.pools, model.feed_forward, model.block.pre_norm) == ((3, 4, 4), 2, True)
         assert (optim.optimizer, optim.lr, optim.average) == ("lamb", 0.005, 0.9995)
         assert (config.data.mixtures, config.data.validation_fraction) == (0, 0.02)
+
+
+def test_the_language_model_is_the_published_one() -> None:
+    recipe = recipes.RECIPES[LANGUAGE]
+    # Table 8 and D.3.2.
+    assert recipe.published == {"paper": 20.95}
+    config = recipe.config("paper")
+    model, optim, budget = config.model, config.optim, config.budget
+    assert (model.num_layers, model.features) == (32, 1024)
+    assert (model.feed_forward_every, model.feed_forward) == (2, 4)
+    assert (model.cutoffs, model.division) == ((20_000, 40_000, 200_000), 4)
+    block = model.block
+    assert (block.layer.state_size, block.mixing, block.norm, block.pre_norm) == (64, "glu", "layer", True)
+    assert (block.dropout, block.activation, block.layer.per_feature) == (0.25, "gelu", True)
+    assert (optim.lr, optim.ssm_lr, optim.weight_decay, optim.clip) == (5e-4, 5e-4, 0.1, 0.0)
+    assert (optim.optimizer, optim.schedule, optim.warmup_steps) == ("adamw", "cosine", 1000)
+    assert budget.max_steps == 800_000
+    # As many passages of 8,192 words as WikiText-103 has, eight at a time.
+    assert budget.epochs * (103_227_021 // 8192 // optim.batch_size) >= budget.max_steps
+    assert (config.data.release, config.data.level, config.data.length) == ("wikitext-103", "words", 8192)
 
 
 def test_forecasts_are_the_fifty_settings_of_the_benchmark() -> None:
@@ -279,8 +299,8 @@ def fake_data(config: Any) -> SequenceData:
         case CIFAR10Density() | MNISTDensity():
             description = InputDescription("tokens", 257, 64, image=(8, 8))
             task = NextToken(256) if config.mixtures == 0 else LogisticMixture(mixtures=config.mixtures)
-        case WikiText2():
-            description, task = InputDescription("tokens", 50, 64), NextToken(50, unit="character")
+        case WikiText():
+            description, task = InputDescription("tokens", 50, 64), NextToken(50, unit=config.level[:-1])
         case ETT() | Weather() | Electricity():
             description = InputDescription("values", 11, 64)
             task = Forecast(tuple("abcdefg"), horizon=24, continues=tuple(range(7)))

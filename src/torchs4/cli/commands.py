@@ -26,7 +26,7 @@ USAGE = """\
   s4 evaluate RUN                measure a run's best model
   s4 compare RUN RUN …           a table and a picture of several runs
   s4 stream RUN FILE             predictions as samples come, from a file or a pipe
-  s4 generate RUN --prompt TEXT  text that a model of characters writes
+  s4 generate RUN --prompt TEXT  text that a model of characters or words writes
   s4 sample RUN -n 16            pictures that a density draws; --complete FILE goes on with one
   s4 table [NAME]                our results beside the paper's: lra, images, density …
   s4 reproduce [NAME …]          train one experiment after the other, and go on where it stopped

@@ -17,7 +17,7 @@ from torchs4.memory import keep_memory
 from torchs4.tasks import Metric
 from torchs4.training.devices import default_device, open_accelerator
 from torchs4.training.display import Display
-from torchs4.training.evaluation import evaluate
+from torchs4.training.evaluation import evaluate, evaluate_unbroken, require_same_names
 from torchs4.training.finish import load_best
 from torchs4.training.run_folder import RunFolder
 
@@ -29,6 +29,8 @@ class EvaluateArguments:
     Attributes:
         run: a folder that `s4 train` wrote, or the name of a model in `s4 list`.
         split: which examples.
+        unbroken: read a text once more from its beginning to its end, with the model's state carried on,
+            instead of in passages that know nothing of each other; both are reported.
         rate: leave out samples: 2 keeps every second one and doubles the model's step size.
         data_dir: where datasets lie; by default where the run found them.
         device: where to compute, such as cpu or cuda:1; by default on this machine's accelerator, if any.
@@ -36,6 +38,7 @@ class EvaluateArguments:
 
     run: tyro.conf.Positional[Path]
     split: Literal["validation", "test"] = "test"
+    unbroken: bool = False
     rate: int = 1
     data_dir: Path | None = None
     device: str | None = None
@@ -74,8 +77,10 @@ def evaluate_run(arguments: list[str]) -> int:
         split = data.test if chosen.split == "test" else data.validation
         if split is None:
             raise ValueError("These data have no test examples; measure with --split validation.")
+        model = load_best(folder, display).to(accelerator.device)
+        require_same_names(model, data)
         score = evaluate(
-            load_best(folder, display).to(accelerator.device),
+            model,
             split,
             data.task,
             config.optim.batch_size,
@@ -89,6 +94,16 @@ def evaluate_run(arguments: list[str]) -> int:
             f"{folder.name()}: {figures}, loss {score.loss:.4f} on {score.examples:,} {chosen.split} "
             f"examples{kept}"
         )
+        if chosen.unbroken:
+            whole = evaluate_unbroken(
+                model,
+                split,
+                data.task,
+                accelerator=accelerator,
+                progress=display.counting("reading in one stream"),
+            )
+            figures = ", ".join(metric.tell(whole.metrics[metric.name]) for metric in data.task.metrics)
+            display.say(f"In one unbroken stream: {figures}, loss {whole.loss:.4f}")
         if stated is not None and chosen.split == "test" and chosen.rate == 1:
             metric = data.task.metrics[0]
             display.say(f"Its card says {metric.show(stated[f'test_{metric.name}'])}.")

@@ -25,7 +25,7 @@ from torchs4.data.series import SeriesFile
 from torchs4.data.speech_commands import SpeechCommands
 from torchs4.data.text import TextFile
 from torchs4.data.weather import Weather
-from torchs4.data.wikitext import WikiText2
+from torchs4.data.wikitext import WikiText
 from torchs4.description import Batch, InputDescription
 
 # Every dataset's options; files name them by their class.
@@ -46,7 +46,7 @@ CONFIGS = (
     SpeechCommands,
     TextFile,
     Weather,
-    WikiText2,
+    WikiText,
     SequenceFiles,
 )
 
@@ -87,7 +87,7 @@ __all__ = [
     "Split",
     "TextFile",
     "Weather",
-    "WikiText2",
+    "WikiText",
     "data_folder",
     "fingerprint",
     "from_arrays",

@@ -258,6 +258,24 @@ SOURCES = (
         size_mb=4,
     ),
     Source(
+        name="wikitext-103",
+        title="WikiText-103: fifty times as many articles",
+        licence="CC BY-SA 3.0",
+        files=(
+            RemoteFile(
+                "https://wikitext.smerity.com/wikitext-103-v1.zip",
+                "",
+                archive=True,
+                sha256="242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
+            ),
+        ),
+        markers=tuple(f"wikitext-103/wiki.{part}.tokens" for part in ("train", "valid", "test")),
+        contents=("wikitext-103",),
+        prepared=("wikitext-103-*",),
+        size_mb=190,
+        note="Unpacked and prepared it needs about 1 GB more.",
+    ),
+    Source(
         name="lra",
         title="Long Range Arena: the release with ListOps, Retrieval and Pathfinder",
         licence="none stated for the data (Tay et al. 2021)",

@@ -22,24 +22,20 @@ if TYPE_CHECKING:
 
 
 class FeedForwardStack(nn.Module):
-    """`num_layers` blocks, (B, L, H) to (B, L, H), with a feed-forward after every `every` of them.
+    """`num_layers` blocks, (B, L, H) to (B, L, H), with a feed-forward after every `every` and at the end.
 
-    It has the verbs of a BlockStack, and like there the state is the tuple of the blocks' states: a
-    feed-forward remembers nothing. The blocks of a group step in one call.
+    It has the verbs of a BlockStack. The state is the tuple of the groups' states: a feed-forward remembers
+    nothing. The blocks of a group step in one call.
     """
 
     def __init__(
         self, features: int, num_layers: int, block: S4BlockConfig, widening: int = 4, every: int = 2
     ) -> None:
         super().__init__()
-        if num_layers % every:
-            raise ValueError(
-                f"num_layers is {num_layers}, with a feed-forward after every {every} blocks: choose a "
-                f"multiple of {every}."
-            )
         self.features = features
         self.groups = nn.ModuleList(
-            BlockStack(features, every, block, ends=False) for _ in range(num_layers // every)
+            BlockStack(features, min(every, num_layers - done), block, begins=done == 0, ends=False)
+            for done in range(0, num_layers, every)
         )
         self.feed_forwards = nn.ModuleList(FeedForward(features, widening, block) for _ in self.groups)
         self.norm = build_norm(block.norm, features)
@@ -70,11 +66,11 @@ class FeedForwardStack(nn.Module):
         counts = padded_lengths(x, lengths)
         mask = position_mask(x, counts, None)
         state = self.initial_state(x.shape[0]) if state is None else state
-        new_states: list[Any] = []
-        for (group, feed_forward), old in zip(self._pairs(), self._grouped(state), strict=True):
+        new_states = []
+        for (group, feed_forward), old in zip(self._pairs(), self._checked_state(state), strict=True):
             x, new = run_hooked(group, with_lengths(group.prefill, counts), x, old, rate)
             x = feed_forward(x, mask)
-            new_states += new
+            new_states.append(new)
         return normalise(self.norm, x, mask), tuple(new_states)
 
     def step(
@@ -82,11 +78,11 @@ class FeedForwardStack(nn.Module):
     ) -> tuple[Float[Tensor, "B H"], tuple[Any, ...]]:
         """One position: its output and the next state."""
         require_vector(x_t, self.features)
-        new_states: list[Any] = []
-        for (group, feed_forward), old in zip(self._pairs(), self._grouped(state), strict=True):
+        new_states = []
+        for (group, feed_forward), old in zip(self._pairs(), self._checked_state(state), strict=True):
             x_t, new = run_hooked(group, group.step, x_t, old, rate)
             x_t = feed_forward(x_t)
-            new_states += new
+            new_states.append(new)
         return normalise(self.norm, x_t), tuple(new_states)
 
     @property
@@ -101,22 +97,19 @@ class FeedForwardStack(nn.Module):
 
     def initial_state(self, batch_size: int) -> tuple[Any, ...]:
         """The state before the first position."""
-        return tuple(state for group, _ in self._pairs() for state in group.initial_state(batch_size))
+        return tuple(group.initial_state(batch_size) for group, _ in self._pairs())
 
     def _pairs(self) -> list[tuple[BlockStack, FeedForward]]:
         groups = cast("list[BlockStack]", list(self.groups))
         return list(zip(groups, cast("list[FeedForward]", list(self.feed_forwards)), strict=True))
 
-    def _grouped(self, state: Any) -> list[tuple[Any, ...]]:
-        """The state of each group."""
-        groups = self._pairs()
-        every = len(groups[0][0].blocks)
-        if not isinstance(state, tuple | list) or len(state) != every * len(groups):
+    def _checked_state(self, state: Any) -> tuple[Any, ...]:
+        if not isinstance(state, tuple | list) or len(state) != len(self.groups):
             # A bidirectional stack has no state at all, and says so here.
             self.initial_state(1)
             received = f"{len(state)} entries" if isinstance(state, tuple | list) else type(state).__name__
             raise ValueError(
-                f"state is {received}; expected a tuple with one entry for each of the "
-                f"{every * len(groups)} blocks, as initial_state, prefill and step return it."
+                f"state is {received}; expected a tuple with one entry for each of the {len(self.groups)} "
+                f"groups of blocks, as initial_state, prefill and step return it."
             )
-        return [tuple(state[start : start + every]) for start in range(0, len(state), every)]
+        return tuple(state)

@@ -35,7 +35,7 @@ class LanguageModelConfig(SequenceModelConfig):
         how frequent they are. Those beyond the vocabulary count for nothing; without any, all are alike.
     division: how many times as narrow the vectors of each band of rarer tokens are.
     feed_forward: how many times as wide a feed-forward is inside; 0 leaves them out.
-    feed_forward_every: a feed-forward follows so many blocks.
+    feed_forward_every: a feed-forward follows so many blocks, and the last ones.
     """
 
     output_size: int = field(default=1, metadata=FROM_DATA)
@@ -67,11 +67,6 @@ class LanguageModelConfig(SequenceModelConfig):
             )
         if self.stem:
             raise ValueError(f"stem is {self.stem}: a language model reads every token. Leave it out.")
-        if self.feed_forward and self.num_layers % self.feed_forward_every:
-            raise ValueError(
-                f"layers is {self.num_layers}, with a feed-forward after every {self.feed_forward_every}: "
-                f"choose a multiple, another feed_forward_every, or feed_forward 0."
-            )
         if self.feed_forward and not (self.block.pre_norm and self.block.residual):
             raise ValueError(
                 "Blocks between feed-forwards normalise before they compute and add to what they got: leave "

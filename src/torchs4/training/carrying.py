@@ -49,23 +49,27 @@ class CarriedStates:
         ]
 
 
-def require_carrying(model: Any, data: SequenceData) -> None:
-    """Only a model with a state of constant size can carry it on, through data that belong together."""
-    if data.train.in_order() is None:
+def require_carrying(model: Any) -> None:
+    """Only a model with a state of constant size can carry it on through a whole text."""
+    if not hasattr(model, "prefill") or not model.causal:
         raise ValueError(
-            "carry_state is True, but these examples do not follow one another: it is for one long text. Set "
-            "it to False."
-        )
-    if not hasattr(model, "prefill") or not getattr(model, "causal", False):
-        raise ValueError(
-            "carry_state is True, but this model sees the future (bidirectional is True): it has no state "
-            "to carry on. Set one of them to False."
+            "This model sees the future (bidirectional is True): it has no state to carry on from one part "
+            "of a text to the next."
         )
     if any(tensor.numel() == 0 for _, tensor in named_tensors(model.initial_state(1))):
         raise ValueError(
-            "carry_state is True, but what this model remembers grows with every token (the keys and values "
-            "of a Transformer): a whole text would not fit. Set carry_state to False, or choose a layer "
-            "with a state of constant size."
+            "What this model remembers grows with every token (the keys and values of a Transformer): it "
+            "cannot be carried on through a whole text. Layers such as s4 and lstm have a state of constant "
+            "size."
+        )
+
+
+def require_text(split: Split) -> None:
+    """Only examples that belong together can be read in order."""
+    if split.in_order() is None:
+        raise ValueError(
+            "carry_state is True, but these examples do not follow one another: it is for one long text. Set "
+            "it to False."
         )
 
 

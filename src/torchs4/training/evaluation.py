@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 
 from torchs4.layers.precision import widest_dtype
 from torchs4.training.batches import BatchStream, Share, evaluation_rows, share_of
+from torchs4.training.carrying import require_carrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import nn
 
-    from torchs4.data.sequences import Split
+    from torchs4.data.sequences import SequenceData, Split
     from torchs4.description import Batch
     from torchs4.tasks import Task
 
@@ -66,6 +68,59 @@ def evaluate(
     in_all, answers = (accelerator.reduce(x, reduction="sum").tolist() for x in (totals, counted))
     means = [total / answers for total in in_all]
     return Score(means[0], task.scores(means), sum(len(row) for row in rows))
+
+
+def evaluate_unbroken(
+    model: nn.Module,
+    split: Split,
+    task: Task,
+    *,
+    accelerator: Accelerator,
+    progress: Callable[[int, int], None] | None = None,
+) -> Score:
+    """The score on a text that is read from its beginning to its end, with the model's state carried on.
+
+    Nothing is forgotten where a passage ends, so the model knows more than in passages by themselves. There
+    is one text: every process reads all of it.
+    """
+    ordered = split.in_order()
+    if ordered is None:
+        raise ValueError(
+            "These examples do not follow one another: only a text can be read as one unbroken stream."
+        )
+    require_carrying(model)
+    rows = list(np.arange(len(ordered))[:, None])
+    device, answers, state = accelerator.device, 0, None
+    totals = torch.zeros(task.sum_count, dtype=widest_dtype(device), device=device)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            for done, batch in enumerate(BatchStream(ordered, rows), 1):
+                answers += task.count(batch)
+                with accelerator.autocast():
+                    sums, state = task.carried_sums(model, move(batch, device), state)
+                totals += sums
+                if progress is not None:
+                    progress(done, len(rows))
+    finally:
+        model.train(was_training)
+    means = [total / answers for total in totals.tolist()]
+    return Score(means[0], task.scores(means), len(rows))
+
+
+def require_same_names(model: Any, data: SequenceData) -> None:
+    """Refuse data whose tokens, classes or columns are called otherwise than those of a model."""
+    ours, theirs = getattr(model.config, "names", ()), data.task.output.names
+    if not ours or not theirs or ours == theirs:
+        return
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    place = next((number for number, (one, other) in pairs if one != other), None)
+    told = "" if place is None else f", and number {place} is {theirs[place]!r} instead of {ours[place]!r}"
+    raise ValueError(
+        f"The data have another vocabulary than the model: {len(theirs):,} names instead of "
+        f"{len(ours):,}{told}. Point --data-dir to the data that the model was trained on."
+    )
 
 
 def move(batch: Batch, device: torch.device) -> Batch:

@@ -18,10 +18,16 @@ from torchs4.models import build_model
 from torchs4.training.asked_model import AskedModel, CarryingModel
 from torchs4.training.averaging import WeightAverage
 from torchs4.training.batches import BatchStream, Share, share_of, training_rows
-from torchs4.training.carrying import CarriedStates, carried_rows, ordered_split, require_carrying
+from torchs4.training.carrying import (
+    CarriedStates,
+    carried_rows,
+    ordered_split,
+    require_carrying,
+    require_text,
+)
 from torchs4.training.checkpoints import has_any, load_newest, load_state, replace_folder, save_state
 from torchs4.training.devices import device_random_state, set_device_random_state
-from torchs4.training.evaluation import evaluate, move
+from torchs4.training.evaluation import evaluate, move, require_same_names
 from torchs4.training.lamb import Lamb
 from torchs4.training.parameter_groups import parameter_groups
 from torchs4.training.progress import Progress, Speed, StepReport
@@ -109,7 +115,8 @@ class Trainer:
         kind = Lamb if optim.optimizer == "lamb" else torch.optim.AdamW
         self.carried = CarriedStates() if optim.carry_state else None
         if self.carried is not None:
-            require_carrying(model, data)
+            require_text(data.train)
+            require_carrying(model)
         asked = AskedModel if self.carried is None else CarryingModel
         self.model, self.optimizer = accelerator.prepare(asked(model, self.task), kind(groups))
         # Processes start with the same weights, but drop different values.
@@ -390,7 +397,9 @@ class Trainer:
         """Take everything from a checkpoint; by how many processes it was written."""
         state, model = load_state(place), self.bare_model
         try:
-            model.load_state_dict(type(model).from_pretrained(place).state_dict())
+            saved = type(model).from_pretrained(place)
+            require_same_names(saved, self.data)
+            model.load_state_dict(saved.state_dict())
         except RuntimeError as error:
             raise ValueError("it holds another network than the run's config.json describes") from error
         try:
