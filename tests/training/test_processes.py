@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -57,3 +58,28 @@ def test_two_processes_train_like_one(tmp_path: Path) -> None:
         one, two = weights(tmp_path / "run1", which), weights(tmp_path / "run2", which)
         for key, tensor in one.items():
             torch.testing.assert_close(two[key], tensor, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_language_model_like_one(tmp_path: Path) -> None:
+    words = np.random.default_rng(0).zipf(1.3, 3000) % 300
+    text = " \n".join(" ".join(f"w{word}" for word in line) for line in np.array_split(words, 100))
+    place = tmp_path / "data" / "wikitext-103"
+    place.mkdir(parents=True)
+    for part in ("train", "valid", "test"):
+        (place / f"wiki.{part}.tokens").write_text(f"{text} <unk> \n")
+    small = ["--model.layers", "2", "--model.features", "8", "--model.state-size", "4"]
+    small += ["--model.dropout", "0"]
+    small += ["--model.cutoffs", "20", "60", "150", "--data.length", "32", "--optim.batch-size", "4"]
+    # In order, and not drawn: then both see the same passages.
+    small += ["--optim.carry-state", "--optim.lr", "0.01", "--budget.max-steps", "6"]
+    for processes in (1, 2):
+        folder = f"run{processes}"
+        arguments = ["--data-dir", "data", "--output", folder, *small]
+        train(tmp_path, processes, "wikitext-103", "--preset", "paper", *arguments)
+        summary = json.loads((tmp_path / folder / "summary.json").read_text())
+        assert summary["processes"] == processes
+        assert summary["steps"] == 6
+    one, two = weights(tmp_path / "run1", "last"), weights(tmp_path / "run2", "last")
+    for key, tensor in one.items():
+        torch.testing.assert_close(two[key], tensor, rtol=1e-3, atol=1e-5)
