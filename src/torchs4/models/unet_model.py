@@ -84,8 +84,7 @@ class UNetModelConfig(SequenceModelConfig):
         """How many weights such a model has at least."""
         widths, ways = self.widths, [*[2] * len(self.pools), 1]
         state_size = getattr(self.block.layer, "state_size", 0)
-        ends = self.features * (self.output_size + (self.vocabulary_size or 0))
-        return ends + self.num_layers * sum(
+        return self.num_layers * sum(
             way * width * (width * (2 * self.feed_forward + 1) + state_size)
             for way, width in zip(ways, widths, strict=True)
         )

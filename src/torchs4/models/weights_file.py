@@ -67,6 +67,11 @@ def misfits(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]
         # Blocks of several widths, or tokens.
         if (least := config.least_weights()) > total:
             yield f"a model of its sizes has at least {least:,} weights, but there are {total:,}"
+        # Rare tokens have vectors of few numbers.
+        width = 1 if getattr(config, "cutoffs", ()) else config.features
+        for name, size in (("output_size", config.output_size), ("vocabulary_size", config.vocabulary_size)):
+            if size is not None and size * width > total:
+                yield f"{name} is {size}, but there are {total:,} weights in all"
         return
     places = [(int(match[1]), match[2], shape) for match, shape in _blocks(shapes)]
     depth = len({number for number, _, _ in places})
