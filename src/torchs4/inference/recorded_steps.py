@@ -10,8 +10,8 @@ from torch import Tensor
 from torchs4 import ops
 from torchs4.configuration import require_whole
 from torchs4.inference.samples import require_streaming
-from torchs4.inference.states import from_named, named_tensors
 from torchs4.layers.inputs import require_rate
+from torchs4.models.states import from_named, named_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
