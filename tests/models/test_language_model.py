@@ -8,7 +8,7 @@ import torch
 
 from torchs4 import LanguageModel, LanguageModelConfig, S4BlockConfig, S4Config, load_model
 from torchs4.description import InputDescription, OutputDescription
-from torchs4.inference import generate
+from torchs4.inference import Sampling, generate
 from torchs4.models import BlockStack, build_model
 from torchs4.training.room import require_room
 
@@ -97,6 +97,20 @@ def test_a_step_of_a_group_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
         model.step(torch.tensor([3]), model.initial_state(1))
     assert len(calls) == 2
     assert None not in calls
+
+
+def test_it_learns_a_text_by_heart() -> None:
+    model = a_model(features=16, cutoffs=(15,), division=2).train()
+    text = torch.arange(2 * V) * 7 % V
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = model.token_losses(text[None, :-1], text[None, 1:]).mean()
+        loss.backward()
+        optimizer.step()
+    assert float(loss.detach()) < 0.3
+    (written,) = generate(model.eval(), [text[:5].tolist()], 8, sampling=Sampling(temperature=0))
+    assert written == text[5:13].tolist()
 
 
 def test_it_writes() -> None:

@@ -54,7 +54,8 @@ class AdaptiveTable(nn.Module):
         self.projection: nn.Parameter | None = None
         if len(sizes) > 1:
             self.band_vectors = nn.Parameter(torch.randn(len(sizes) - 1, features) * features**-0.5)
-            self.band_bias = nn.Parameter(torch.zeros(len(sizes) - 1))
+            # All tokens start equally likely, whatever band they are in.
+            self.band_bias = nn.Parameter(torch.tensor(sizes[1:], dtype=torch.get_default_dtype()).log())
             # Of all bands, one below the other: both ends need one product only.
             self.projection = nn.Parameter(torch.randn(sum(self.widths), features) * features**-0.5)
 
