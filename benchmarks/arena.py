@@ -107,6 +107,7 @@ def main() -> None:
 
 
 def load(task: str, test_examples: int) -> SequenceData:
+    print(f"{task}: reading the data; what is generated takes some minutes the first time", flush=True)
     data = recipe_config(TASKS[task]).data.load(data_folder())
     return dataclasses.replace(data, test=Some(data.test, test_examples))
 
