@@ -106,7 +106,7 @@ def main() -> None:
 def streaming(size: Size, counts: dict[str, Any]) -> dict[str, dict[str, float]]:
     """Microseconds that all layers of a step take on an A100: bytes or launches, whichever takes longer."""
     steps = {"as it is": counts["one streamed step of a layer"]}
-    steps["a kernel of one's own"] = counts["one streamed step of a layer, at least"]
+    steps["in Triton, at best"] = counts["one streamed step of a layer, at least"]
     return {
         what: {
             name: size.layers * max(1e3 * count["bound_ms"]["A100 80 GB"], cost * count["launches"])

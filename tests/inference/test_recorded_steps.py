@@ -119,6 +119,13 @@ def test_what_cannot_be_recorded_is_refused_in_words(monkeypatch):
         steps.state = model.initial_state(3)
     with pytest.raises(ValueError, match="grows with every step"):
         RecordedSteps(build(TransformerConfig(heads=2))).step(torch.zeros(1, 3))
+    monkeypatch.setattr(recorded_steps, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="needs the package triton"):
+        RecordedSteps(model, in_triton=True)
+    monkeypatch.setattr(recorded_steps, "find_spec", lambda name: name)
+    for other in (build(LSTMConfig()), build(S4Config(state_size=4)).double()):
+        with pytest.raises(ValueError, match="in_triton=True is for blocks of S4 or S4D"):
+            RecordedSteps(other, in_triton=True)
     with pytest.raises(ValueError, match=r"Call model\.eval"):
         RecordedSteps(model.train())
     monkeypatch.undo()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from torchs4 import ops
 from torchs4.configuration import require_whole
 from torchs4.inference.samples import require_streaming
+from torchs4.layers.block import S4Block
 from torchs4.layers.inputs import require_rate
 from torchs4.models.states import from_named, named_tensors
 
@@ -32,10 +34,13 @@ class RecordedSteps:
     place. The first step records; so does the first one after weights have changed.
 
     batch_size: of every x_t. rate: as in `model.step`.
+    in_triton: two launches for each block, by kernels in Triton, instead of one for each operation.
     Needs CUDA, or ROCm, which PyTorch calls so too. Not for several threads.
     """
 
-    def __init__(self, model: SequenceModel, batch_size: int = 1, rate: float = 1.0) -> None:
+    def __init__(
+        self, model: SequenceModel, batch_size: int = 1, rate: float = 1.0, *, in_triton: bool = False
+    ) -> None:
         require_streaming(model)
         require_whole("batch_size", batch_size, 1)
         require_rate(rate)
@@ -50,8 +55,10 @@ class RecordedSteps:
                 "This model has a stem, which makes a step of its blocks only now and then: there is no one "
                 "step to record. Use model.step or Stream."
             )
+        if in_triton:
+            _require_triton(model, weight)
         config = model.config
-        self.model, self.rate = model, rate
+        self.model, self.rate, self.in_triton = model, rate, in_triton
         # Everything that a step reads or writes keeps its place from here on.
         if config.vocabulary_size is None:
             self._x = weight.new_zeros(batch_size, config.input_features)
@@ -104,7 +111,8 @@ class RecordedSteps:
         return replay, prediction
 
     def _run_once(self) -> Tensor:
-        prediction, new = self.model.step(self._x, self._state, self.rate)
+        with ops.step_in_triton(self.in_triton):
+            prediction, new = self.model.step(self._x, self._state, self.rate)
         news = dict(named_tensors(new))
         for name, tensor in named_tensors(self._state):
             if news[name].shape != tensor.shape:
@@ -123,6 +131,21 @@ class RecordedSteps:
         model = self.model
         tensors = (*model.parameters(), *model.buffers())
         return ops.get_implementation(), *((x.data_ptr(), x._version) for x in tensors)
+
+
+def _require_triton(model: SequenceModel, weight: Tensor) -> None:
+    if find_spec("triton") is None:
+        raise ValueError(
+            "in_triton=True needs the package triton, which comes with PyTorch for CUDA and ROCm on Linux: "
+            "pip install triton, or leave it out."
+        )
+    blocks = list(model.stack.blocks)
+    usual = all(isinstance(block, S4Block) and block.step_parts() is not None for block in blocks)
+    if not usual or weight.dtype != torch.float32:
+        raise ValueError(
+            f"in_triton=True is for blocks of S4 or S4D with norm, GELU and gates, in float32; these are "
+            f"{'other ones' if not usual else weight.dtype}. Leave it out."
+        )
 
 
 def _copied(state: Any) -> Any:

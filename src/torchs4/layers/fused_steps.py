@@ -64,7 +64,8 @@ class FusedSteps:
         plain = [weight for norm in norms for weight in _read_in_place(norm)]
         for _, layer, mixing in usual:
             plain += [weight_of(layer, "D"), weight_of(mixing, "weight"), weight_of(mixing, "bias")]
-        key = rate, tuple(norm.eps for norm in norms), x_t.dtype, x_t.device, ops.get_implementation()
+        how = ops.get_implementation(), ops.steps_in_triton()
+        key = rate, tuple(norm.eps for norm in norms), x_t.dtype, x_t.device, how
 
         def build() -> ops.PreparedBlocks | None:
             # Parts that were moved or converted by themselves: PyTorch knows what to do, or what to say.

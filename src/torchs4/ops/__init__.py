@@ -20,6 +20,8 @@ from torchs4.ops.implementation import (
     implementation_for,
     implementation_on,
     set_implementation,
+    step_in_triton,
+    steps_in_triton,
 )
 from torchs4.ops.mixing import linear
 from torchs4.ops.reference import (
@@ -67,6 +69,8 @@ __all__ = [
     "output_row",
     "prepare_blocks",
     "set_implementation",
+    "step_in_triton",
+    "steps_in_triton",
 ]
 
 
@@ -271,6 +275,11 @@ def dplr_step(
 
 def prepare_blocks(blocks: Sequence[BlockWeights], final_norm: NormWeights | None = None) -> PreparedBlocks:
     """Equal blocks and a norm after them, to step in one call; weights that change in place are seen."""
+    if steps_in_triton():
+        # Comes with PyTorch for some devices only.
+        from torchs4.ops.portable.triton_blocks import TritonBlocks
+
+        return TritonBlocks(blocks, final_norm)
     prepared: PreparedBlocks = implementation_for(blocks[0].mixing_weight).PreparedBlocks(blocks, final_norm)
     return prepared
 

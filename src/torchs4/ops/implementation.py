@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import ModuleType
 
     import torch
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 Implementation = Literal["auto", "reference", "cpu", "portable"]
 
 _chosen: Implementation = "auto"
+_in_triton: ContextVar[bool] = ContextVar("steps_in_triton", default=False)
 
 
 def set_implementation(name: Implementation) -> None:
@@ -52,6 +56,21 @@ def implementation_on(device: torch.device) -> str:
 def implementation_for(tensor: Tensor) -> ModuleType:
     """The module whose functions run on this tensor."""
     return _load(implementation_on(tensor.device))
+
+
+@contextmanager
+def step_in_triton(wanted: bool) -> Iterator[None]:
+    """Whether blocks that are made ready to step inside are to step by kernels in Triton."""
+    token = _in_triton.set(wanted)
+    try:
+        yield
+    finally:
+        _in_triton.reset(token)
+
+
+def steps_in_triton() -> bool:
+    """What `step_in_triton` was last given."""
+    return _in_triton.get()
 
 
 def plain_formulas(tensor: Tensor) -> ModuleType:

@@ -30,15 +30,16 @@ class PlainBlocks:
         """What comes out after the last block, and every block's next state."""
         new_states = []
         for block, state in zip(self._blocks, states, strict=True):
-            u = _normalised(x, block.norm)
+            u = normalised(x, block.norm)
             y, new_state = self.modal_step(*block.system, block.C, block.D, u, state)
             mixed = F.linear(F.gelu(y.flatten(1)), block.mixing_weight)
             x = self.gated_residual(mixed, block.mixing_bias, x)
             new_states.append(new_state)
-        return x if self._final_norm is None else _normalised(x, self._final_norm), new_states
+        return x if self._final_norm is None else normalised(x, self._final_norm), new_states
 
 
-def _normalised(x: Float[Tensor, "B H"], norm: NormWeights) -> Float[Tensor, "B H"]:
+def normalised(x: Float[Tensor, "B H"], norm: NormWeights) -> Float[Tensor, "B H"]:
+    """The norm of vectors, by a mean and a variance if it has them."""
     if norm.mean is None or norm.variance is None:
         return F.layer_norm(x, x.shape[1:], norm.weight, norm.bias, norm.epsilon)
     return F.batch_norm(x, norm.mean, norm.variance, norm.weight, norm.bias, eps=norm.epsilon)
