@@ -100,7 +100,7 @@ def test_queries_keys_and_values_may_be_narrower_than_the_sequence(config: Any) 
         config(projection=0)
 
 
-@pytest.mark.parametrize("name", registered_attentions())
+@pytest.mark.parametrize("name", sorted(registered_attentions()))
 def test_a_causal_request_is_met_or_refused(name: str) -> None:
     kind = LAYERS[name]
     if not kind().bidirectional:
@@ -110,7 +110,7 @@ def test_a_causal_request_is_met_or_refused(name: str) -> None:
         kind(bidirectional=False)
 
 
-@pytest.mark.parametrize("name", registered_attentions())
+@pytest.mark.parametrize("name", sorted(registered_attentions()))
 def test_a_causal_recipe_and_a_bidirectional_one_take_any_attention(name: str) -> None:
     for bidirectional in (False, True):
         block = S4BlockConfig(layer=S4Config(bidirectional=bidirectional))
