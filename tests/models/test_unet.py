@@ -158,3 +158,14 @@ def test_neighbouring_values_start_with_similar_embeddings() -> None:
     far = torch.nn.functional.cosine_similarity(weight[:-128], weight[128:]).mean()
     assert similar > 0.9
     assert far < similar - 0.3
+
+
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit:DeprecationWarning", "ignore:The .grad attribute of a Tensor that is not a leaf"
+)
+def test_it_compiles_into_one_graph() -> None:
+    torch.compiler.reset()
+    model, x = density_model(pools=(3, 4)), tokens(2, 40)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        assert_close(compiled(x), model(x), 1e-5)
