@@ -13,7 +13,7 @@ from torchs4 import recipes, tables
 from torchs4.cli.consoles import console
 from torchs4.configuration import require_choice
 from torchs4.recipes.runs import summaries_in
-from torchs4.tables import efficiency, forecast
+from torchs4.tables import efficiency, forecast, generation
 from torchs4.tables.arena import ARENA, measured_arena
 from torchs4.tables.markdown import NOT_RUN
 from torchs4.tables.measurements import MARK, Measurement, Summaries, cells
@@ -29,7 +29,7 @@ class TableArguments:
 
     Attributes:
         name: "lra" (Tables 4 and 10), "images" (6 and 12), "speech" (5), "density" (7), "forecast" (9),
-            "efficiency-lssl" (2) or "efficiency-transformers" (3).
+            "efficiency-lssl" (2), "efficiency-transformers" (3) or "generation" (speeds of 7 and 8).
         folder: also take runs that `s4 reproduce` left in this folder, before those that come with torchs4.
         markdown: write it as Markdown, for documents.
         csv: write it as CSV, for spreadsheets.
@@ -45,7 +45,9 @@ TITLES = {
     **{table.name: table.title for table in tables.TABLES.values()},
     forecast.NAME: forecast.TITLE,
     **efficiency.TITLES,
+    generation.NAME: generation.TITLE,
 }
+SHEETS = {**efficiency.SHEETS, generation.NAME: generation.generation_sheet}
 
 
 def show_table(arguments: list[str]) -> int:
@@ -63,8 +65,8 @@ def show_table(arguments: list[str]) -> int:
     if chosen.name == forecast.NAME:
         found = forecast.forecast_rows(None if chosen.folder is None else look_up)
         markdown, sheet = forecast.forecast_markdown(found), _forecast_sheet(found)
-    elif chosen.name in efficiency.SHEETS:
-        sheet = efficiency.SHEETS[chosen.name]()
+    elif chosen.name in SHEETS:
+        sheet = SHEETS[chosen.name]()
         markdown = sheet.as_markdown()
     else:
         table = tables.find(chosen.name)
