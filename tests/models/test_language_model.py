@@ -136,10 +136,27 @@ def test_it_is_built_for_texts_and_for_nothing_else() -> None:
         build_model(sees_the_future, given, asked)
 
 
-def test_a_vocabulary_that_the_weights_do_not_hold_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("vocabulary_size", V),
+        ("features", 8),
+        ("num_layers", 4),
+        ("feed_forward", 4),
+        ("state_size", 4),
+        ("channels", 1),
+    ],
+)
+def test_sizes_that_the_weights_do_not_hold_are_refused_before_anything_is_built(
+    tmp_path: Path, name: str, value: int
+) -> None:
     a_model().save_pretrained(tmp_path)
     path = tmp_path / "config.json"
-    path.write_text(path.read_text().replace(f": {V},", ": 3000000000,"))
+    text = path.read_text()
+    if name == "vocabulary_size":
+        text = text.replace(f'"output_size": {V}', '"output_size": 3000000000')
+    assert f'"{name}": {value}' in text
+    path.write_text(text.replace(f'"{name}": {value}', f'"{name}": 3000000000'))
     with pytest.raises(ValueError, match="another model"):
         load_model(tmp_path)
 

@@ -81,7 +81,7 @@ class LanguageModelConfig(SequenceModelConfig):
             widths = band_widths(self.features, len(bands), self.division)
             table = sum((stop - start) * width for (start, stop), width in zip(bands, widths, strict=True))
         state_size = getattr(self.block.layer, "state_size", 0)
-        groups = self.num_layers // self.feed_forward_every if self.feed_forward else 0
+        groups = -(-self.num_layers // self.feed_forward_every) if self.feed_forward else 0
         return table + self.features * (
             self.num_layers * (self.features + state_size) + 2 * groups * self.feed_forward * self.features
         )

@@ -72,6 +72,10 @@ def misfits(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]
         for name, size in (("output_size", config.output_size), ("vocabulary_size", config.vocabulary_size)):
             if size is not None and size * width > total:
                 yield f"{name} is {size}, but there are {total:,} weights in all"
+        for name in _LAYER_SIZES:
+            size = getattr(config.block.layer, name, None)
+            if isinstance(size, int) and size > total:
+                yield f"{name} is {size}, but there are {total:,} weights in all"
         return
     places = [(int(match[1]), match[2], shape) for match, shape in _blocks(shapes)]
     depth = len({number for number, _, _ in places})
