@@ -2,8 +2,8 @@
 
     python benchmarks/portable_speed.py
 
-Forward and backward, 256 features of 64 states, single precision, one thread: threads that wait for one
-another would measure what else the machine does. With --compiled also a whole block through torch.compile,
+Forward and backward, 256 features of 64 states, single precision, one thread, in time of the processor: what
+else the machine does takes none of it. With --compiled also a whole block through torch.compile,
 which takes minutes to compile. No accelerator was measured.
 
 Beside the times of a chunk pass stands what it could take at least: the arithmetic of its products over what
@@ -13,6 +13,7 @@ this processor does in one large product, which nothing made of products can bea
 from __future__ import annotations
 
 import sys
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from torchs4.ops import portable, reference
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+timed = partial(interleave, clock=time.process_time)
 FEATURES, STATE_SIZE, BLOCK = 256, 64, 64
 IMPLEMENTATIONS = ("cpu", "portable", "reference")
 
@@ -76,7 +78,7 @@ def main() -> None:
     results: dict[str, Any] = {"processor": processor()}
     rows = []
     for name, run in runs.items():
-        times = interleave({which: under(which, run) for which in IMPLEMENTATIONS}, repeats=3)
+        times = timed({which: under(which, run) for which in IMPLEMENTATIONS}, repeats=3)
         portable = times["portable"]["median_ms"]
         ratios = {which: times[which]["median_ms"] / portable for which in ("cpu", "reference")}
         results[name] = {
@@ -112,7 +114,7 @@ def processor() -> dict[str, float]:
         "products of a chunk pass": (lambda: many @ each, 2 * many.numel() * STATE_SIZE / 1e9),
         "copy": (lambda: half[: 2**25].copy_(half[2**25 :]), 2 * 2**25 * 4 / 1e9),
     }
-    times = interleave({name: run for name, (run, _) in runs.items()}, repeats=7)
+    times = timed({name: run for name, (run, _) in runs.items()}, repeats=7)
     return {name: 1e3 * work / times[name]["min_ms"] for name, (_, work) in runs.items()}
 
 
@@ -155,7 +157,7 @@ def compiled_block() -> dict[str, Any]:
         "portable": under("portable", partial(block_step, block, parameters, x)),
         "portable, compiled": under("portable", partial(block_step, compiled, parameters, x)),
     }
-    times = interleave(candidates, repeats=7)
+    times = timed(candidates, repeats=7)
     error = (compiled(x) - block(x)).abs().max().item()
     print(times, error)
     return {"block/B8/L1024": {**times, "compiled_differs_by": error}}

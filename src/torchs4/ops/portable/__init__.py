@@ -2,8 +2,8 @@
 
 The same names as in `reference`; what `bilinear` and `power_system` hand to the kernels is this package's
 own. Real pairs take the place of complex numbers, nothing needs double precision, loops run over the digits
-of a length, and nothing waits for the device. A compiler sees into everything but three operators whose work
-depends on the length: both kernels and the convolution, which vendors' libraries run anyway.
+of a length, and nothing waits for the device. A compiler sees into everything but four operators whose work
+depends on the length: both kernels, the convolution and the chunk pass, which vendors' libraries run anyway.
 """
 
 from torchs4.ops.portable.batch_norm import masked_batch_norm

@@ -31,8 +31,8 @@ def chunk_pass(
 ) -> tuple[Float[Tensor, "M B L H"], Float[Tensor, "B H N"]]:
     """The outputs and the state after the last block; the signal is zero after its end. Differentiable."""
     course = _course(reach, change, u, state)
-    y = course.rows @ _echo(response, skip)
-    y = torch.baddbmm(y, course.starts, _side_by_side(sight).mT)
+    # Sums are made in place: signals are large, and memory that is new costs as much as the product.
+    y = (course.rows @ _echo(response, skip)).baddbmm_(course.starts, _side_by_side(sight).mT)
     y = y.unflatten(2, (len(sight), -1)).permute(2, 0, 1, 3).unflatten(2, (-1, len(u)))
     return y.permute(0, 3, 2, 4, 1).flatten(2, 3)[:, :, : u.shape[1]], course.final.transpose(0, 1)
 
@@ -54,11 +54,13 @@ def chunk_pass_backward(
     rows, starts, _, powers = _course(reach, change, u, state)
     y_grad = torch.cat([_rows(channel, block, reach.dtype) for channel in grad], dim=-1)
     leaving = (y_grad @ _side_by_side(sight)).unflatten(1, (-1, batch)).flip(1)
-    after, state_grad = _starts(final_grad.transpose(0, 1), leaving, [power.mT for power in powers])
+    after, state_grad = _starts(
+        final_grad.transpose(0, 1).contiguous(), leaving, [power.mT for power in powers]
+    )
     after = after.flip(1).flatten(1, 2)
     response_grad = toeplitz_backward((rows.mT @ y_grad).unflatten(2, (M, block)).permute(2, 0, 1, 3))
     sight_grad = (y_grad.mT @ starts).unflatten(1, (M, block)).transpose(0, 1)
-    u_grad = torch.baddbmm(y_grad @ _echo(response, skip).mT, after, reach.flip(1).mT)
+    u_grad = (y_grad @ _echo(response, skip).mT).baddbmm_(after, reach.flip(1).mT)
     u_grad = u_grad.view(H, -1, batch, block).permute(2, 1, 3, 0).flatten(1, 2)[:, :length]
     results = [
         (rows.mT @ after).flip(1),
@@ -89,7 +91,7 @@ def _course(reach: Tensor, change: Tensor, u: Tensor, state: Tensor) -> _Course:
     for _ in range(arriving.shape[1].bit_length() - 1):
         # Two blocks change a state by 2 E + E² if one does by E.
         powers.append(torch.baddbmm(powers[-1], powers[-1], powers[-1], beta=2))
-    starts, final = _starts(state.to(reach.dtype).transpose(0, 1), arriving, powers)
+    starts, final = _starts(state.to(reach.dtype).transpose(0, 1).contiguous(), arriving, powers)
     return _Course(rows, starts.flatten(1, 2), final, powers)
 
 
@@ -118,7 +120,7 @@ def _starts(
 
 def _after(states: Tensor, change: Tensor, arriving: Tensor) -> Float[Tensor, "H J B N"]:
     """A block later: what is left of the states, and what has arrived."""
-    return torch.baddbmm((states + arriving).flatten(1, 2), states.flatten(1, 2), change).view_as(states)
+    return (states + arriving).flatten(1, 2).baddbmm_(states.flatten(1, 2), change).view_as(states)
 
 
 def _side_by_side(sight: Float[Tensor, "M H T N"]) -> Float[Tensor, "H M*T N"]:
