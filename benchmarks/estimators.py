@@ -61,7 +61,7 @@ OTHERS = ["MiniRocket", "MultiRocket-Hydra", "1-NN DTW"]
 SHOWN = {"S4": "S4Classifier", "CNN": "CNN", "LSTM": "LSTM", "1-NN": "1-NN", "1-NN DTW": "1-NN DTW"}
 SHOWN |= {"MiniRocket": "MiniRocket", "MultiRocket-Hydra": "MultiRocket-Hydra"}
 SAID = {
-    "without_networks": "all {} sets",
+    "without_networks": "the {} sets of S4Classifier",
     "without_networks_beyond_2000_samples": "the {} beyond 2,000 samples",
     "with_networks": "the {} with networks",
     "with_networks_beyond_2000_samples": "the {} with networks beyond 2,000 samples",
@@ -242,7 +242,7 @@ def table(found: dict[str, Any]) -> list[list[str]]:
             cell = "" if share is None else f"{100 * share:.1f}"
             cells.append(f"**{cell}**" if share is not None and round(1000 * share) == best else cell)
         lines.append([s, f"{known[s]['train']:,}", f"{known[s]['longest']:,}", *cells])
-    seconds = ["seconds of a fit, median", "", ""]
+    seconds = ["seconds of a fit, median of what is there", "", ""]
     for m in columns:
         times = [measured[s][m]["fit_cpu_seconds"] for s in sets if m in measured[s]]
         seconds.append(f"{statistics.median(times):.1f}" if len(times) else "")
