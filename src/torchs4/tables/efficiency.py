@@ -91,13 +91,17 @@ SHEETS: dict[str, Callable[[], Sheet]] = {LSSL: lssl_sheet, TRANSFORMERS: transf
 def _lssl_row(width: str, lssl_ms: float, s4_ms: float, lssl_mb: float, s4_mb: float) -> tuple[str, ...]:
     return (
         width,
-        f"{lssl_ms:,.4g}",
-        f"{s4_ms:,.3g}",
+        _milliseconds(lssl_ms),
+        _milliseconds(s4_ms),
         _times(lssl_ms / s4_ms),
         f"{lssl_mb:,.1f}",
         f"{s4_mb:,.1f}",
         _times(lssl_mb / s4_mb),
     )
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _times(ratio: float) -> str:
