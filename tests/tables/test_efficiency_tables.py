@@ -104,11 +104,11 @@ def test_without_measurements_the_command_says_how_to_get_them(
 def test_our_numbers_stand_below_the_published_ones() -> None:
     assert efficiency.lssl_sheet().rows[-1] == ("128*", "500", "10", "50×", "600.0", "3.0", "200×")
     sheet = efficiency.transformers_sheet()
-    assert sheet.header == ("model", "speed 1,024", "memory 1,024", "speed 8,192", "memory 8,192")
-    assert ("S4", "1.58×", "0.43×", "", "") in sheet.rows
-    # Beside nothing there is no ratio.
-    assert sheet.rows[-1] == ("S4 (600k)", "2×*", "0.2×*", "", "")
-    assert "batch 32 at 1,024, 1 at 8,192" in sheet.notes[0]
+    # At 8,192 there is nothing to compare with.
+    assert sheet.header == ("model", "speed 1,024", "memory 1,024")
+    assert ("S4", "1.58×", "0.43×") in sheet.rows
+    assert sheet.rows[-1] == ("S4 (600k)", "2×*", "0.2×*")
+    assert "batch 32 at 1,024;" in sheet.notes[0]
 
 
 @pytest.mark.usefixtures("kept")

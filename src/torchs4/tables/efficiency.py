@@ -58,7 +58,10 @@ def transformers_sheet() -> Sheet:
     """Models below one another: speed and memory beside the Transformer's, at each length."""
     published = [(model, *cells) for model, cells in PUBLISHED_TRANSFORMERS.items()]
     kept = _kept("efficiency_transformers")
-    lengths = ["1024", "4096"] if kept is None else list(kept["lengths"])
+    lengths = ["1024", "4096"]
+    if kept is not None:
+        # Beside nothing there is no ratio.
+        lengths = [length for length, found in kept["lengths"].items() if YARDSTICK in found["ms"]]
     header = ["model", *(f"{what} {int(length):,}" for length in lengths for what in ("speed", "memory"))]
     empty = ("",) * (len(header) - 1)
     rows = []
@@ -78,10 +81,12 @@ def transformers_sheet() -> Sheet:
                 if mine is not None and other is not None:
                     cells[2 * index + place] = _times(other / mine if inverse else mine / other) + MARK
         ours.append((f"{model} ({parameters / 1000:,.0f}k)", *cells))
-    batches = ", ".join(f"{found['batch']} at {int(length):,}" for length, found in kept["lengths"].items())
-    note = f"{MARK} measured here ({kept['where']}), batch {batches}; parameters in brackets. Speed and "
-    note += f"memory are relative to the {YARDSTICK} whose attention matrix is written out; where a cell is "
-    note += f"empty, one of the two was not run: above {kept['budget_mb']:,} MB, or above its time."
+    batches = ", ".join(f"{kept['lengths'][length]['batch']} at {int(length):,}" for length in lengths)
+    note = (
+        f"{MARK} measured here ({kept['where']}), batch {batches}; parameters in brackets. Speed and memory "
+        f"are relative to the {YARDSTICK} whose attention matrix is written out, which is run up to "
+        f"{kept['budget_mb']:,} MB; longer sequences are in the result file."
+    )
     return Sheet(TITLES[TRANSFORMERS], tuple(header), (*rows, *ours), len(ours), (note,))
 
 
