@@ -183,10 +183,14 @@ def test_predicting_with_something_else_is_refused_in_words(
     ids=["cut", "nested", "deeper", "unknown"],
 )
 def test_a_damaged_layout_is_told(
-    layout: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    layout: str,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    description = {"format": 1, "estimator": "S4Regressor", "members": 0, "parameters": {}, "fitted": {}}
-    (tmp_path / "estimator.json").write_text(json.dumps(description))
+    # The model itself is fine.
+    monkeypatch.setattr("torchs4.cli.predict.load_estimator", lambda folder: None)
     (tmp_path / "data.json").write_text(layout)
     assert run("predict", tmp_path, "new.csv") == 1
     assert message in " ".join(capsys.readouterr().err.split())
