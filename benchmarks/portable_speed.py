@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from harness import interleave, record, show
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from torchs4 import S4, S4D, S4Block, S4Config, ops
 from torchs4.ops import portable, reference
@@ -27,6 +27,8 @@ from torchs4.ops import portable, reference
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# PyTorch's counter does not know the one that adds up in place.
+flop_registry[torch.ops.aten.baddbmm_] = flop_registry[torch.ops.aten.baddbmm]
 timed = partial(interleave, clock=time.process_time)
 FEATURES, STATE_SIZE, BLOCK = 256, 64, 64
 IMPLEMENTATIONS = ("cpu", "portable", "reference")
