@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 
 from torchs4 import hippo, ops
 from torchs4.layers import LSSLConfig, LSTMConfig, S4BlockConfig, S4Config, S4DConfig, TransformerConfig
+from torchs4.layers.attention import LinearTransformerConfig, PerformerConfig
 from torchs4.layers.block import S4Block
-from torchs4.models import BlockStack, SequenceModel
+from torchs4.models import BlockStack, SequenceModel, UNetModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +31,7 @@ FLOOR = 1e-2
 # far off. So many times that is allowed: a network rounds more than once.
 ALLOWED_ROUNDINGS, ALLOWED_BESIDE_PLAIN = 100.0, 10.0
 VOCABULARY_SIZE = 11
+_WITH_HEADS = (TransformerConfig, LinearTransformerConfig, PerformerConfig)
 LONGEST, STEPS = 600, 60
 
 
@@ -60,10 +63,10 @@ def run(number: int, outcome: Outcome) -> None:
 
 
 def _draw(random: Random) -> Case:
-    level = random.choice(["layer", "block", "stack", "model", "model"])
+    level = random.choice(["layer", "block", "stack", "model", "model", "unet"])
     layer = _draw_layer(random)
     features = random.choice([1, 2, 3, 4, 6, 8, 9, 16, 20])
-    if isinstance(layer, TransformerConfig):
+    if isinstance(layer, _WITH_HEADS):
         features = random.choice([4, 8, 12])
     dtype = random.choices(list(TOLERANCES), [6, 3, 1])[0]
     batch, length = random.randint(1, 5), _log_uniform_int(random, 1, LONGEST)
@@ -95,7 +98,17 @@ def _draw(random: Random) -> Case:
                 "pooling": pooling,
                 "stem": random.choice([(), (), (), (2,), (3, 1), (2, 2)]),
             }
-            network = SequenceModel(**options)
+            if level == "unet":
+                level = "model"
+                # Its blocks add to what they got, and it has its own way to make sequences shorter.
+                options |= {"block": replace(options["block"], pre_norm=True, residual=True), "stem": ()}
+                options |= {
+                    "pools": random.choice([(2,), (3, 2), (1, 4)]),
+                    "growth": random.choice([1.0, 1.5]),
+                }
+                network = UNetModel(**options)
+            else:
+                network = SequenceModel(**options)
     _disturb(network)
     network = network.to(dtype)
     if tokens:
@@ -119,12 +132,17 @@ def _draw(random: Random) -> Case:
 
 
 def _draw_layer(random: Random) -> Any:
-    kind = random.choices(["s4", "s4d", "lssl", "lstm", "transformer"], [6, 5, 3, 1, 1])[0]
+    kinds = {"s4": 6, "s4d": 5, "lssl": 3, "lstm": 1, "transformer": 1, "linear": 1, "performer": 1}
+    kind = random.choices(list(kinds), list(kinds.values()))[0]
     bidirectional = random.random() < 0.2
     if kind == "lstm":
         return LSTMConfig(bidirectional=bidirectional)
     if kind == "transformer":
         return TransformerConfig(heads=random.choice([1, 2]), bidirectional=bidirectional)
+    if kind == "linear":
+        return LinearTransformerConfig(heads=random.choice([1, 2]), bidirectional=bidirectional)
+    if kind == "performer":
+        return PerformerConfig(heads=random.choice([1, 2]), random_features=8, bidirectional=bidirectional)
     smallest = 10 ** random.uniform(-4.5, -0.5)
     shared = {
         "bidirectional": bidirectional,
