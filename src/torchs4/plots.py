@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -154,25 +154,33 @@ def plot_forming_prediction(
     return figure
 
 
-def plot_forecast(
-    past_times: Any,
-    past: Any,
-    times: Any,
-    quantiles: Any,
-    levels: Sequence[float],
-    *,
-    title: str = "",
-    truth: Any = None,
-) -> Figure:
-    """The end of a series and its forecast, in the middle of intervals that fade as they widen.
+class ForecastPanel(NamedTuple):
+    """The end of a series and its forecast.
 
     past_times, past: times and numbers of the history, as arrays.
     quantiles: (H, q) at q levels, for each of the H times ahead; the middle one is the forecast.
     truth: what came.
     """
-    figure = _figure(9.0, 3.6)
-    axes = figure.add_subplot()
-    axes.plot(past_times, past, color=_INK, linewidth=1.1, label="history")
+
+    title: str
+    past_times: Any
+    past: Any
+    times: Any
+    quantiles: Any
+    truth: Any = None
+
+
+def plot_forecasts(panels: Sequence[ForecastPanel], levels: Sequence[float]) -> Figure:
+    """Forecasts below one another, each in the middle of intervals that fade as they widen."""
+    figure = _figure(9.0, 0.6 + 3.0 * len(panels))
+    for row, panel in enumerate(panels, 1):
+        _draw_forecast(figure.add_subplot(len(panels), 1, row), panel, levels)
+    return figure
+
+
+def _draw_forecast(axes: Axes, panel: ForecastPanel, levels: Sequence[float]) -> None:
+    times, quantiles = panel.times, panel.quantiles
+    axes.plot(panel.past_times, panel.past, color=_INK, linewidth=1.1, label="history")
     middle = len(levels) // 2
     for level in range(middle):
         axes.fill_between(
@@ -185,10 +193,10 @@ def plot_forecast(
             label=f"{1 - 2 * levels[level]:.0%} interval",
         )
     axes.plot(times, quantiles[:, middle], color=_BLUE, linewidth=1.6, label="forecast")
-    if truth is not None:
-        axes.plot(times[: len(truth)], truth, color=_RED, linewidth=1.1, label="what came")
-    axes.axvline(past_times[-1], color=_QUIET, linewidth=0.8, linestyle=":")
-    axes.set_title(title, fontsize=10, color=_INK, loc="left")
+    if panel.truth is not None:
+        axes.plot(times, panel.truth, color=_RED, linewidth=1.1, label="what came")
+    axes.axvline(panel.past_times[-1], color=_QUIET, linewidth=0.8, linestyle=":")
+    axes.set_title(panel.title, fontsize=10, color=_INK, loc="left")
     axes.grid(color=_FAINT)
     axes.margins(x=0.01)
     _strip(axes)
@@ -196,7 +204,6 @@ def plot_forecast(
     low, high = axes.get_ylim()
     # Room for the legend above everything.
     axes.set_ylim(low, high + 0.14 * (high - low))
-    return figure
 
 
 def _draw_partly_read(axes: Axes, pixels: Float[Tensor, "rows columns"], seen: int) -> None:

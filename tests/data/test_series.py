@@ -223,11 +223,12 @@ def test_dates_of_many_spellings_are_understood(tmp_path, written):
         np.arange("2020-02", "2022-01", dtype="M8[M]").astype("M8[D]") - 1,
         np.arange("2000", "2030", dtype="M8[Y]").astype("M8[us]"),
         np.arange("2020-01-01", "2020-04-01", 7, dtype="M8[D]"),
+        np.busday_offset("2020-01-01", np.arange(30)).astype("M8[us]"),
         np.arange(5) * 0.1 + 7,
         np.arange(3, 40, 4),
         np.array(["2020-01-01"], "M8[s]"),
     ],
-    ids=["months", "ends of months", "years", "weeks", "fractions", "whole numbers", "one row"],
+    ids=["months", "ends of months", "years", "weeks", "weekdays", "fractions", "whole numbers", "one row"],
 )
 def test_regular_stamps_are_known(times):
     assert is_regular(times)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas
 import pytest
 
 from torchs4.cli import main
+from torchs4.cli.options import with_flags
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +39,11 @@ def test_fit_tells_how_good_it_is_and_predict_goes_on(
     arguments = ["--target", "OT", "--horizon", "8", "--time", "date", "--steps", "10", "--history", "24"]
     assert main(["fit", str(path), *arguments, "--output", str(run)]) == 0
     told = " ".join(capsys.readouterr().out.split())
+    assert "Learning from the first 80% of the rows, to forecast the others …" in told
+    assert "Learning from all rows …" in told
     assert "OT: mean absolute error" in told
+    assert "that of the last value" in told
+    assert re.search(r"that of the last (day|week) 0\.", told)
     assert "of the values in the 80% interval" in told
     assert "The forecaster and forecast.png are in" in told
     assert (run / "forecast.png").stat().st_size > 5000
@@ -54,6 +60,12 @@ def test_fit_tells_how_good_it_is_and_predict_goes_on(
     printed = capsys.readouterr().out.strip().splitlines()
     assert len(printed) == 3
     assert printed[1].startswith("2024-01-14 08:00:00,")
+    rare = pandas.read_csv(newer).iloc[::2]
+    rare.to_csv(tmp_path / "rare.csv", index=False)
+    assert main(["predict", str(run), str(tmp_path / "rare.csv")]) == 1
+    assert "Rows are 2:00:00 apart; they were 1:00:00" in " ".join(capsys.readouterr().err.split())
+    assert main(["predict", str(run), "--horizon", "9"]) == 1
+    assert "Fit one with --horizon 9." in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(
@@ -64,6 +76,15 @@ def test_fit_tells_how_good_it_is_and_predict_goes_on(
         (["--target", "remark"], "load.csv, column 'remark', row 1: found 'fine'; expected a number"),
         (["--target", "OT", "--history", "5000"], "too few for a horizon of 8 and a history of 5000"),
         (["--target", "OT", "--history", "5000"], "learns from the first 80% of the rows"),
+        (
+            ["--target", "OT", "--horizon", "45"],
+            "There are 320 rows, too few for a horizon of 45: a backtest",
+        ),
+        (["--target", "OT", "--horizon", "45"], "takes about 377 rows in all"),
+        (["--target", "OT", "--horizon", "45"], "Or do without a backtest: --test-fraction 0."),
+        (["--target", "OT", "--history", "0"], "--history is 0"),
+        (["--target", "OT", "--test-fraction", "2"], "--test-fraction is 2.0"),
+        (["--target", "OT", "--epochs", "5"], "how long to learn from a series is --steps N"),
     ],
 )
 def test_what_is_wrong_is_told(
@@ -79,3 +100,24 @@ def test_a_file_that_is_none_is_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "data.xls").write_text("x")
     assert main(["fit", str(tmp_path / "data.xls"), "--horizon", "8"]) == 1
     assert "ends in '.xls'" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_forgotten_series_is_asked_for_by_its_flag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = pandas.read_csv(write(tmp_path))
+    both = pandas.concat([frame.assign(place=1), frame.assign(place=2)])
+    for name, table in (("stacked.csv", both), ("mixed.csv", both.sort_values("date"))):
+        table.to_csv(tmp_path / name, index=False)
+        assert main(["fit", str(tmp_path / name), "--horizon", "8", "--target", "OT"]) == 1
+        assert "name the column that tells them apart: --series …" in " ".join(
+            capsys.readouterr().err.split()
+        )
+
+
+def test_messages_name_flags() -> None:
+    names = ["history", "test_fraction", "series"]
+    assert with_flags("try history=168, a larger test_fraction", names) == (
+        "try --history 168, a larger --test-fraction"
+    )
+    assert with_flags("history is 0; the series is short", names) == "--history is 0; the series is short"

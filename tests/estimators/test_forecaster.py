@@ -11,8 +11,9 @@ import pandas
 import pytest
 from sklearn.base import clone
 
-from torchs4.data.time_stamps import following
+from torchs4.data.time_steps import step_of
 from torchs4.estimators import S4Forecaster, load_estimator
+from torchs4.estimators.forecast_training import usual_windows
 from torchs4.estimators.series_input import read_all
 from torchs4.layers import S4BlockConfig, S4Config
 from torchs4.models import ForecastModelConfig
@@ -82,6 +83,14 @@ def test_newer_rows_are_gone_on_from() -> None:
         fitted().predict(data=newer.iloc[:10])
 
 
+def test_newer_rows_of_another_step_are_refused() -> None:
+    newer = daily(500)
+    with pytest.raises(ValueError, match="Rows are 2:00:00 apart; they were 1:00:00 apart when"):
+        fitted().predict(data=newer.iloc[::2])
+    with pytest.raises(ValueError, match="data has no times, but what was fit had"):
+        fitted().predict(data=newer.reset_index(drop=True))
+
+
 def test_the_same_seed_gives_the_same_forecasts() -> None:
     again = quick(calendar=False).fit(daily(), target="load", horizon=HORIZON)
     pandas.testing.assert_frame_equal(again.predict(), fitted().predict())
@@ -141,6 +150,36 @@ def test_several_targets_a_covariate_and_a_calendar() -> None:
         forecaster.plot()
 
 
+@cache
+def planned() -> S4Forecaster:
+    frame = daily().assign(holiday=lambda frame: (frame.index.day_of_week == 6).astype(float))
+    frame = frame.reset_index(names="when")
+    return quick(calendar=False, steps=2).fit(
+        frame, target=["load", "price"], horizon=HORIZON, known=["holiday"], time="when"
+    )
+
+
+def test_what_is_known_ahead_is_found_by_its_times() -> None:
+    with pytest.raises(
+        ValueError, match=r"future=…, a frame .* and 12 rows, those of 2024-01-17 16:00:00 to 2024-01-18 03"
+    ):
+        planned().predict()
+    ahead = daily(500).assign(holiday=0.0).reset_index(names="when")[["when", "holiday"]]
+    ahead.loc[ROWS : ROWS + HORIZON, "holiday"] = 1.0
+    expected = planned().predict(future=pandas.DataFrame({"holiday": np.ones(HORIZON)}))
+    pandas.testing.assert_frame_equal(planned().predict(future=ahead), expected)
+    with pytest.raises(
+        ValueError, match=r"future has rows of 2024-01-01 00:00:00 to .*none of which is ahead"
+    ):
+        planned().predict(future=ahead.iloc[:24])
+    with pytest.raises(ValueError, match="future has 5 rows of those ahead, none for 2024-01-17 21:00:00"):
+        planned().predict(future=ahead.iloc[: ROWS + 5])
+    with pytest.raises(ValueError, match="future has 3 rows of those ahead"):
+        planned().predict(future=ahead[["holiday"]].iloc[:3])
+    with pytest.raises(ValueError, match="future has no column 'holiday'"):
+        planned().predict(future=ahead[["when"]].assign(other=1.0))
+
+
 def test_a_calendar_is_taken_where_it_helps() -> None:
     assert quick(steps=5).fit(daily()[["load"]], horizon=HORIZON).calendar_ in (
         (),
@@ -191,6 +230,9 @@ def test_backtest_measures_errors_and_coverage_on_rows_that_took_no_part() -> No
     assert not hasattr(forecaster, "members_")
     row = found.scores.loc["load"]
     assert row["mae"] < 0.5 * row["last value mae"]
+    # Days are alike, and a week is too long ago to say more.
+    days = daily(600)["load"].diff(24).iloc[480:].abs().mean()
+    assert row["last day mae"] == pytest.approx(days, rel=0.2)
     assert 0.6 < row["coverage 0.8"] < 0.97
     assert 0.85 < row["coverage 0.95"] <= 1
     forecasts = found.forecasts
@@ -200,6 +242,25 @@ def test_backtest_measures_errors_and_coverage_on_rows_that_took_no_part() -> No
     assert forecasts["origin"].min() >= daily(600).index[479]
     assert np.allclose(forecasts["value"], daily(600)["load"].loc[forecasts["time"]].to_numpy())
     assert np.abs(forecasts["value"] - forecasts["forecast"]).mean() == pytest.approx(row["mae"])
+
+
+def test_a_backtest_says_where_the_last_week_was_better() -> None:
+    draws = np.random.default_rng(0)
+    week = np.tile(draws.normal(size=7), 80)
+    index = pandas.date_range("2024-01-01", periods=len(week))
+    frame = pandas.DataFrame({"load": week + 0.01 * draws.normal(size=len(week))}, index)
+    with pytest.warns(
+        UserWarning, match=r"last week is better .* sees 3 rows, and a week has 7: try history=7"
+    ):
+        scores = quick(history=3, steps=2).backtest(frame, horizon=7).scores.loc["load"]
+    assert scores["last week mae"] < 0.05 < scores["mae"]
+
+
+def test_a_week_of_hours_is_seen_unless_somebody_says_otherwise() -> None:
+    series = read_all(daily(1000), ())[1]
+    assert usual_windows(series, 24, None, 0.15).history == 168
+    assert usual_windows(series, 24, 96, 0.15).history == 96
+    assert usual_windows([series[0]._replace(times=None)], 24, None, 0.15).history == 96
 
 
 def test_a_picture_shows_history_forecast_and_interval() -> None:
@@ -214,18 +275,43 @@ def test_a_picture_shows_history_forecast_and_interval() -> None:
         fitted().plot(target="price")
 
 
-def test_missing_numbers_and_rows_are_filled_in_and_said() -> None:
-    frame = daily()
-    frame.iloc[5:8, 0] = np.nan
-    frame = frame.drop(frame.index[[50, 51]])
-    with pytest.warns(
-        UserWarning, match=r"400 rows, in which numbers were missing: 5 in 'load', 2 in 'price'"
+def test_what_came_is_drawn_where_it_came() -> None:
+    later = daily(ROWS + HORIZON)
+    (axes,) = fitted().plot(truth=later.iloc[-5:]).axes
+    came = axes.get_lines()[2].get_ydata()
+    assert np.isnan(came[:-5]).all()
+    assert np.allclose(came[-5:], later["load"].iloc[-5:])
+    with pytest.raises(
+        ValueError, match=r"truth has rows of 2024-01-01 00:00:00 to .*none of which is ahead"
     ):
-        _, (one,) = read_all(frame, ())
-    assert one.values.shape == (ROWS, 2)
-    assert np.isfinite(one.values).all()
-    expected = np.linspace(frame["load"].iloc[4], frame["load"].iloc[8], 5)
-    assert np.allclose(one.values[4:9, 0], expected)
+        fitted().plot(truth=later.iloc[:HORIZON])
+
+
+def test_a_picture_has_a_panel_for_each_target() -> None:
+    future = pandas.DataFrame({"holiday": np.ones(HORIZON)})
+    figure = planned().plot(future=future)
+    assert [axes.get_title(loc="left")[:5] for axes in figure.axes] == ["load:", "price"]
+    assert len(planned().plot(future=future, target="price").axes) == 1
+
+
+def test_times_come_back_as_they_came() -> None:
+    zoned = daily().tz_localize("Europe/Berlin")
+    forecaster = quick(calendar=False, steps=2).fit(zoned, target="load", horizon=3)
+    assert forecaster.predict().index[0] == zoned.index[-1] + pandas.Timedelta("1h")
+    assert str(forecaster.predict().index.tz) == "Europe/Berlin"
+    years = pandas.DataFrame({"year": np.arange(1600, 2000), "load": daily()["load"].to_numpy()})
+    index = quick(steps=2).fit(years, target="load", time="year", horizon=3).predict().index
+    assert index.dtype.kind == "i"
+    assert list(index) == [2000, 2001, 2002]
+
+
+def test_forecasts_of_business_days_leave_weekends_out() -> None:
+    frame = daily().set_index(pandas.bdate_range("2022-01-03", periods=ROWS))
+    forecaster = quick(calendar=False, steps=2).fit(frame, target="load", horizon=HORIZON)
+    expected = pandas.bdate_range("2022-01-03", periods=ROWS + HORIZON)[-HORIZON:]
+    assert list(forecaster.predict().index) == list(expected)
+    with pytest.raises(ValueError, match="they were 1 day of Mon, Tue, Wed, Thu, Fri apart"):
+        forecaster.predict(data=daily().set_index(pandas.date_range("2024-01-01", periods=ROWS)))
 
 
 def changed(change: Any) -> pandas.DataFrame:
@@ -288,8 +374,9 @@ def test_what_is_wrong_is_told(change: Any, options: dict[str, Any], message: st
         ("MS", "2020-01-01"),
         ("ME", "2020-01-31"),
         ("YS", "2000-01-01"),
+        ("B", "2024-03-01 17:30"),
     ],
 )
 def test_times_ahead_follow_the_calendar(frequency: str, first: str) -> None:
     whole = pandas.date_range(first, periods=30, freq=frequency).to_numpy().astype("M8[us]")
-    assert (following(whole[:20], 10) == whole[20:]).all()
+    assert (step_of(whole[:20]).stamps(whole[19], 11)[1:] == whole[20:]).all()

@@ -1,14 +1,18 @@
 """`s4 fit FILE --horizon N`: a forecaster for a series of your own; `s4 predict` then goes on with it."""
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import tyro
 
 from torchs4.cli.consoles import console, errors
+from torchs4.cli.options import peek, with_flags
 from torchs4.estimators import S4Forecaster
+from torchs4.estimators.forecast_training import TooFewRows
 from torchs4.estimators.series_file import read_frame
 from torchs4.training.run_folder import free_folder
 
@@ -27,7 +31,8 @@ class FitForecastArguments:
         time: the column of dates; without it the first one that holds some.
         covariates: columns that help and are known up to now.
         series: the column that tells which series a row belongs to, if there are several in the file.
-        history: rows that a forecast sees; by default three horizons, between 96 and 720.
+        history: rows that a forecast sees; by default three horizons, between 96 and 720, and at least a week
+            of hours or days.
         calendar: read hour of day, day of week and so on; by default where that helps on validation rows.
         intervals: shares of values that are to lie inside.
         test_fraction: of the rows, the last ones, to say how good forecasts are; 0 does without.
@@ -58,6 +63,10 @@ class FitForecastArguments:
 
 def fit_forecast(arguments: list[str]) -> int:
     """Fit."""
+    if peek(arguments, "--epochs") is not None:
+        raise ValueError(
+            "--epochs is for sequences with answers; how long to learn from a series is --steps N."
+        )
     chosen = tyro.cli(FitForecastArguments, prog="s4 fit", args=arguments)
     frame, time = read_frame(
         chosen.path, chosen.time, keep=(*chosen.target, *chosen.covariates, chosen.series)
@@ -80,29 +89,46 @@ def fit_forecast(arguments: list[str]) -> int:
         "time": time,
         "series": chosen.series or None,
     }
+    try:
+        with _told_in_flags():
+            if chosen.test_fraction:
+                share = 1 - chosen.test_fraction
+                _say(f"Learning from the first {share:.0%} of the rows, to forecast the others …")
+                _tell(forecaster.backtest(frame, test_fraction=chosen.test_fraction, **columns))
+            _say("Learning from all rows …")
+            forecaster.fit(frame, **columns)
+    except KeyboardInterrupt:
+        _say(f"To go on, give the same command with --output {output}")
+        raise
+    forecaster.save(output)
+    forecaster.plot().savefig(output / "forecast.png", dpi=120)
+    _say(
+        f"The forecaster and forecast.png are in {output}. Go on from newer rows: "
+        f"s4 predict {output} NEW_FILE -o forecast.csv"
+    )
+    return 0
+
+
+def _say(text: str) -> None:
+    console.print(text, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _told_in_flags() -> Iterator[None]:
+    """Errors and warnings name options as they are written here; each warning is told once, at the end."""
+    names = [field.name for field in fields(FitForecastArguments)]
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         try:
-            if chosen.test_fraction:
-                _tell(forecaster.backtest(frame, test_fraction=chosen.test_fraction, **columns))
-            forecaster.fit(frame, **columns)
-        except KeyboardInterrupt:
-            console.print(
-                f"To go on, give the same command with --output {output}", markup=False, soft_wrap=True
-            )
-            raise
+            yield
+        except TooFewRows as error:
+            without = " Or do without a backtest: --test-fraction 0." * ("backtest" in str(error))
+            raise ValueError(with_flags(f"{error}{without}", names)) from error
+        except ValueError as error:
+            raise ValueError(with_flags(str(error), names)) from error
         finally:
             for text in dict.fromkeys(str(one.message) for one in said):
-                errors.print(text, markup=False, soft_wrap=True)
-    forecaster.save(output)
-    forecaster.plot().savefig(output / "forecast.png", dpi=120)
-    console.print(
-        f"The forecaster and forecast.png are in {output}. Go on from newer rows: "
-        f"s4 predict {output} NEW_FILE -o forecast.csv",
-        markup=False,
-        soft_wrap=True,
-    )
-    return 0
+                errors.print(with_flags(text, names), markup=False, soft_wrap=True)
 
 
 def _tell(found: Any) -> None:
@@ -113,10 +139,12 @@ def _tell(found: Any) -> None:
             for name in found.scores.columns
             if name.startswith("coverage")
         )
-        console.print(
-            f"{target}: mean absolute error {row['mae']:.4g}, "
-            f"that of the last value {row['last value mae']:.4g}; "
-            f"{inside} ({found.windows:,} forecasts of rows that took no part).",
-            markup=False,
-            soft_wrap=True,
+        others = ", ".join(
+            f"that of the {name.removesuffix(' mae')} {row[name]:.4g}"
+            for name in found.scores.columns
+            if name.startswith("last") and name.endswith("mae")
+        )
+        _say(
+            f"{target}: mean absolute error {row['mae']:.4g}, {others}; {inside} "
+            f"({found.windows:,} forecasts of rows that took no part)."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import tyro
@@ -64,3 +65,18 @@ def take(arguments: list[str], name: str) -> tuple[str | None, list[str]]:
         else:
             rest.append(argument)
     return value, rest
+
+
+def with_flags(text: str, options: Collection[str]) -> str:
+    """A message of a program's for people at a command line: `history=168` becomes `--history 168`."""
+    names = "|".join(sorted(map(re.escape, options), key=len, reverse=True))
+    text = re.sub(rf"(?<![\w-])({names})=", lambda found: f"{_flag(found[1])} ", text)
+    # An option stands at the beginning of the message about it; names of two words stand for nothing else.
+    text = re.sub(rf"^({names})(?= (?:is|holds|needs)\b)", lambda found: _flag(found[1]), text)
+    return re.sub(
+        rf"(?<![\w-])({names})(?!\w)", lambda found: _flag(found[1]) if "_" in found[1] else found[1], text
+    )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

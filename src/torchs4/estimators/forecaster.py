@@ -19,17 +19,23 @@ from sklearn.utils.validation import check_is_fitted
 
 from torchs4.configuration import require_config, require_whole
 from torchs4.data.series import Columns, Windows, WindowSplit
-from torchs4.data.time_stamps import calendar_features, following
-from torchs4.estimators.backtest import Backtest, compare
+from torchs4.data.time_stamps import calendar_features
+from torchs4.data.time_steps import Step, shown, step_of
+from torchs4.estimators.backtest import Backtest, best_season, compare, warn_of_better
 from torchs4.estimators.calibration import spread, widening_for
 from torchs4.estimators.forecast_training import (
     MOST_WINDOWS,
+    TooFewRows,
+    held_rows,
+    levels_of,
     usual_budget,
     usual_network,
     usual_optimizer,
+    usual_windows,
     windows_of,
 )
 from torchs4.estimators.member import train_member
+from torchs4.estimators.series_ahead import require_rows, rows_ahead
 from torchs4.estimators.series_input import (
     OneSeries,
     as_frame,
@@ -38,6 +44,7 @@ from torchs4.estimators.series_input import (
     require_changing,
     scale_of,
 )
+from torchs4.estimators.series_times import index_of
 from torchs4.models import ForecastModel, ForecastModelConfig
 
 if TYPE_CHECKING:
@@ -50,11 +57,11 @@ if TYPE_CHECKING:
 
     from torchs4.data import SequenceData
 
-# Rows of history, if nobody says: so many horizons, but not fewer or more rows than that.
-_HORIZONS, _LEAST_HISTORY, _MOST_HISTORY = 3, 96, 720
 _BATCH = 64
-# Rows of a history to draw, in horizons.
-_DRAWN = 4
+# Rows of a history to draw, in horizons; and rows that tell how far apart rows are, weekends and all.
+_DRAWN, _TELLING = 4, 15
+# Pictures below one another in one figure.
+_MOST_PANELS = 4
 
 
 class S4Forecaster(BaseEstimator):
@@ -63,8 +70,8 @@ class S4Forecaster(BaseEstimator):
     >>> forecaster = S4Forecaster().fit(frame, target="load", horizon=24)
     >>> forecaster.predict()
 
-    history: rows that a forecast sees; by default three horizons, between 96 and 720 rows, if there are
-        enough.
+    history: rows that a forecast sees; by default three horizons, between 96 and 720 rows and at least a
+        week (if that is no more than 336 rows), if there are enough.
     intervals: shares of values that are to lie inside, such as 0.8.
     calendar: read hour of day, day of week and so on; "auto" tries both on validation rows.
     model: options of the network, instead of usual ones.
@@ -133,7 +140,7 @@ class S4Forecaster(BaseEstimator):
             plans).
         """
         require_whole("horizon", horizon, 1)
-        levels = self._levels()
+        levels = levels_of(self.intervals)
         targets = () if target is None else (target,) if isinstance(target, str | int) else tuple(target)
         others = (*map(str, covariates), *map(str, known))
         columns, found = read_all(data, (*targets, *others) if targets else (), time, series)
@@ -144,11 +151,10 @@ class S4Forecaster(BaseEstimator):
         order = [columns.index(name) for name in (*names, *others)]
         found = [one._replace(values=one.values[:, order]) for one in found]
         require_changing(found, names)
-        shortest = min(len(one.values) for one in found)
-        windows = self._windows(shortest, horizon)
+        windows = usual_windows(found, horizon, self.history, self.validation_fraction)
         self.targets_, self.horizon_, self.history_ = names, horizon, windows.history
         self.covariates_, self.known_ = tuple(map(str, covariates)), tuple(map(str, known))
-        self.time_, self.series_, self.levels_ = time, series, levels
+        self.time_, self.series_, self.levels_, self.zone_ = time, series, levels, found[0].zone
         self.scales_ = {one.name: scale_of(one.values[: len(one.values) - self._held(one)]) for one in found}
         with ExitStack() as stack:
             place = Path(self.output or stack.enter_context(TemporaryDirectory(prefix="torchs4-")))
@@ -162,31 +168,29 @@ class S4Forecaster(BaseEstimator):
 
         horizon: at most that of `fit`, which is the default.
         data: newer rows to go on from, laid out as in `fit`; without it, from the end of what was fit.
-        future: the columns `known` for the rows ahead; of several series, a dictionary of them.
+        future: the columns `known` for the rows ahead, found by their times, or in their order if there are
+            none; of several series, a dictionary of them, or a frame with the column that tells them apart.
         """
         check_is_fitted(self, "members_")
         horizon = self.horizon_ if horizon is None else horizon
         require_whole("horizon", horizon, 1)
         if horizon > self.horizon_:
             raise ValueError(
-                f"horizon is {horizon}, but this forecaster was fit for {self.horizon_} rows ahead. Fit "
-                f"one with "
-                f"horizon={horizon}."
+                f"horizon is {horizon}, but this forecaster was fit for {self.horizon_} rows ahead. Fit one "
+                f"with horizon={horizon}."
             )
-        if data is None:
-            recent = [OneSeries(name, values, times) for name, (values, times) in self.recent_.items()]
-        else:
-            recent = self._read(data)
+        recent = [self._end_of(name) for name in self.recent_] if data is None else self._read(data)
         frames = {}
         for one in recent:
             if len(one.values) < self.history_:
                 raise ValueError(
                     f"There are {len(one.values)} rows to go on from{of_series(one)}; expected at least "
-                    f"{self.history_}, "
-                    f"the history that a forecast sees."
+                    f"{self.history_}, the history that a forecast sees."
                 )
             quantiles = self._quantiles(self._extended(one, future), np.array([len(one.values)]))[0]
-            frames[one.name] = self._frame(quantiles[:horizon], self._ahead(one)[:horizon])
+            frames[one.name] = self._frame(
+                quantiles[:horizon], index_of(self._ahead(one), one.zone)[:horizon]
+            )
         if len(frames) == 1 and not self.series_:
             return next(iter(frames.values()))
         return pandas.concat(frames, names=[self.series_ or "series"])
@@ -205,43 +209,46 @@ class S4Forecaster(BaseEstimator):
     ) -> Backtest:
         """How good forecasts would have been: fit a copy on the first rows, forecast the last, and compare.
 
-        Forecasts begin at up to 400 rows of the last part, and are told beside those of the last value. This
-        forecaster stays as it is.
+        Forecasts begin at up to 400 rows of the last part, and are told beside those of the last value and of
+        the last day, week or year. This forecaster stays as it is.
         """
         if not 0 < test_fraction < 1:
             raise ValueError(f"test_fraction is {test_fraction}; it must lie between 0 and 1, like 0.2.")
-        columns, found = read_all(data, (), time, series)
-        earlier = {
-            one.name: as_frame(one, columns, len(one.values) - round(len(one.values) * test_fraction))
-            for one in found
-        }
-        options = {"target": target, "horizon": horizon, "covariates": covariates, "known": known}
-        copy = clone(self).set_params(output=None)
         require_whole("horizon", horizon, 1)
+        columns, found = read_all(data, (), time, series)
+        firsts = [len(one.values) - round(len(one.values) * test_fraction) for one in found]
+        for one, first in zip(found, firsts, strict=True):
+            if len(one.values) - first < horizon:
+                raise ValueError(
+                    f"The last {test_fraction:.0%} of the rows{of_series(one)} are {len(one.values) - first},"
+                    f" fewer than a horizon of {horizon}. Choose a larger test_fraction."
+                )
+        frames = {one.name: as_frame(one, columns, first) for one, first in zip(found, firsts, strict=True)}
+        copy = clone(self).set_params(output=None)
         try:
-            copy._windows(min(map(len, earlier.values())), horizon)
-        except ValueError as error:
-            raise ValueError(
-                f"A backtest learns from the first {1 - test_fraction:.0%} of the rows, and measures with "
-                f"the others. {error}"
-            ) from error
-        copy.fit(earlier if len(earlier) > 1 else next(iter(earlier.values())), **options)
-        if len(earlier) == 1:
+            copy.fit(
+                frames if len(frames) > 1 else next(iter(frames.values())),
+                target=target,
+                horizon=horizon,
+                covariates=covariates,
+                known=known,
+            )
+        except TooFewRows as error:
+            raise error.in_backtest(min(len(one.values) for one in found), horizon, test_fraction) from error
+        if len(frames) == 1:
             found = [found[0]._replace(name="")]
         order = [columns.index(name) for name in (*copy.targets_, *copy.covariates_, *copy.known_)]
-        scored = []
-        for one in found:
-            one = one._replace(values=one.values[:, order])
-            first = len(one.values) - round(len(one.values) * test_fraction)
+        found = [one._replace(values=one.values[:, order]) for one in found]
+        scored, earlier = [], []
+        for one, first in zip(found, firsts, strict=True):
             starts = spread(first, len(one.values) - horizon, MOST_WINDOWS // len(found))
-            if not len(starts):
-                raise ValueError(
-                    f"The last {test_fraction:.0%} of the rows{of_series(one)} are "
-                    f"{len(one.values) - first}, fewer than a horizon of {horizon}. Choose a larger "
-                    f"test_fraction."
-                )
             scored.append((one, starts, copy._quantiles(one, starts)))
-        return compare(scored, copy.targets_, copy.levels_, horizon)
+            times = None if one.times is None else one.times[:first]
+            earlier.append(one._replace(values=one.values[:first], times=times))
+        season = best_season(earlier, len(copy.targets_), horizon, self.validation_fraction)
+        result = compare(scored, copy.targets_, copy.levels_, horizon, season)
+        warn_of_better(result, season, copy.history_)
+        return result
 
     def plot(
         self,
@@ -254,37 +261,44 @@ class S4Forecaster(BaseEstimator):
     ) -> Figure:
         """A picture of the end of a series, its forecast and the intervals; the caller saves it.
 
-        truth: what came, if it is known by now, to be drawn beside the forecast. rows: of history to draw.
-        target, name: which target of which series, if there are several.
+        truth: what came, if it is known by now, to be drawn beside the forecast: rows of the times ahead, or
+            without times. rows: of history to draw.
+        target, name: which target of which series, if there are several; without them, the first four.
         future: the columns `known` for the rows ahead, as in `predict`.
         """
-        from torchs4.plots import plot_forecast
+        from torchs4.plots import ForecastPanel, plot_forecasts
 
         check_is_fitted(self, "members_")
-        target = target or self.targets_[0]
-        name = next(iter(self.recent_)) if name is None else name
-        if target not in self.targets_ or name not in self.recent_:
+        if target not in (None, *self.targets_) or name not in (None, *self.recent_):
             raise ValueError(
                 f"There is no target {target!r} of a series {name!r}; there are the targets "
                 f"{', '.join(self.targets_)} and the series {', '.join(map(repr, self.recent_))}."
             )
-        values, times = self.recent_[name]
-        one = OneSeries(name, values, times)
-        rows = min(len(values), rows or _DRAWN * self.horizon_)
-        quantiles = self._quantiles(self._extended(one, future), np.array([len(values)]))[0]
-        came = None
-        if truth is not None:
-            came = read_all(truth, (target,), self.time_)[1][0].values[: self.horizon_, 0]
-        place = self.targets_.index(target)
-        return plot_forecast(
-            times[-rows:],
-            values[-rows:, place],
-            self._ahead(one),
-            quantiles[:, place],
-            self.levels_,
-            title=f"{target}{of_series(one)}: the next {self.horizon_} rows",
-            truth=came,
-        )
+        names = list(self.recent_) if name is None else [name]
+        targets = self.targets_ if target is None else (target,)
+        chosen = [(one, wanted) for one in names for wanted in targets]
+        panels: list[ForecastPanel] = []
+        for series, wanted in chosen[:_MOST_PANELS]:
+            one = self._end_of(series)
+            ahead, place = self._ahead(one), self.targets_.index(wanted)
+            quantiles = self._quantiles(self._extended(one, future), np.array([len(one.values)]))[0]
+            came = None if truth is None else self._rows_ahead(truth, (wanted,), one, "truth")[:, 0]
+            title = f"{wanted}{of_series(one)}: the next {self.horizon_} rows"
+            if len(chosen) > _MOST_PANELS:
+                title += f" ({len(panels) + 1} of {len(chosen)}; target and name choose others)"
+            drawn = min(len(one.values), rows or _DRAWN * self.horizon_)
+            past = np.arange(len(one.values)) if one.times is None else one.times
+            panels.append(
+                ForecastPanel(
+                    title,
+                    index_of(past, one.zone)[-drawn:],
+                    one.values[-drawn:, place],
+                    index_of(ahead, one.zone),
+                    quantiles[:, place],
+                    came,
+                )
+            )
+        return plot_forecasts(panels, self.levels_)
 
     def save(self, path: str | Path) -> None:
         """Write a folder that `load` reads: what was fit, and the weights. Nothing is pickled."""
@@ -300,41 +314,40 @@ class S4Forecaster(BaseEstimator):
 
         return load_forecaster(cls, Path(path))
 
-    def _levels(self) -> tuple[float, ...]:
-        """The quantiles that bound the intervals, around the middle."""
-        for share in self.intervals:
-            if not 0 < share < 1:
-                raise ValueError(f"intervals holds {share}; shares lie between 0 and 1, like 0.8.")
-        below = sorted({round((1 - share) / 2, 6) for share in self.intervals})
-        return (*below, 0.5, *(round(1 - level, 6) for level in reversed(below)))
-
     def _held(self, one: OneSeries) -> int:
-        return max(1, round(len(one.values) * self.validation_fraction))
-
-    def _windows(self, rows: int, horizon: int) -> Windows:
-        """How long a history may be; a series that is too short for any is refused."""
-        held = max(1, round(rows * self.validation_fraction))
-        left = rows - held - horizon
-        if self.history is not None:
-            require_whole("history", self.history, 1)
-            history = self.history
-        else:
-            history = min(max(_HORIZONS * horizon, _LEAST_HISTORY), _MOST_HISTORY, 2 * left // 3)
-        if held < horizon or history < 1 or left < history:
-            needed = max(horizon / self.validation_fraction, (horizon + (self.history or 2) + 2) * 1.2)
-            raise ValueError(
-                f"The series has {rows:,} rows, too few for a horizon of {horizon}"
-                f"{'' if self.history is None else f' and a history of {self.history}'}: {held} of them "
-                f"validate, "
-                f"and the others have to hold whole windows. Expected about {int(needed) + 1:,} rows at "
-                f"least: "
-                f"choose a smaller horizon, or give more rows."
-            )
-        return Windows(history, horizon)
+        return held_rows(len(one.values), self.validation_fraction)
 
     def _read(self, data: Any) -> list[OneSeries]:
+        """Newer rows, which must be as far apart as those that were learned from."""
         columns = (*self.targets_, *self.covariates_, *self.known_)
-        return read_all(data, columns, self.time_, self.series_)[1]
+        found = read_all(data, columns, self.time_, self.series_)[1]
+        for one in found:
+            step = self._step(one.name)
+            if step is None:
+                continue
+            if one.times is None:
+                raise ValueError(
+                    f"data has no times{of_series(one)}, but what was fit had: its rows were {step} apart. "
+                    f"Give them as the index."
+                )
+            if not step.holds(one.times):
+                raise ValueError(
+                    f"Rows{of_series(one)} are {step_of(one.times)} apart; they were {step} apart when this "
+                    f"forecaster was fit, and it knows no other step. Give such rows, or fit another."
+                )
+        return found
+
+    def _step(self, name: str) -> Step | None:
+        """How far apart rows were that were learned from; nothing where they had no times."""
+        _, times = self.recent_.get(name) or next(iter(self.recent_.values()))
+        # Numbers of rows are no times.
+        if times.dtype.kind != "M" and self.time_ is None:
+            return None
+        return step_of(times)
+
+    def _end_of(self, name: str) -> OneSeries:
+        """The last rows of a series that was learned from."""
+        return OneSeries(name, *self.recent_[name], self.zone_)
 
     def _train(
         self, found: list[OneSeries], windows: Windows, place: Path
@@ -429,34 +442,41 @@ class S4Forecaster(BaseEstimator):
 
     def _recent(self, one: OneSeries) -> tuple[Any, Any]:
         """The last rows; where there are no times, their numbers stand for them."""
-        rows = max(self.history_, _DRAWN * self.horizon_)
+        rows = max(self.history_, _DRAWN * self.horizon_, _TELLING)
         times = np.arange(len(one.values)) if one.times is None else one.times
         return one.values[-rows:], times[-rows:]
 
     def _ahead(self, one: OneSeries) -> NDArray[Any]:
         if one.times is None:
             return np.arange(len(one.values), len(one.values) + self.horizon_)
-        return following(one.times, self.horizon_)
+        # Of rows without times only the newer ones may have some.
+        step = self._step(one.name) or step_of(one.times)
+        return step.stamps(one.times[-1], self.horizon_ + 1)[1:]
+
+    def _rows_ahead(self, given: Any, columns: Sequence[str], one: OneSeries, called: str) -> NDArray[Any]:
+        ahead = self._ahead(one)
+        if self._step(one.name) is None:
+            one = one._replace(times=None)
+        return rows_ahead(given, columns, one, ahead, time=self.time_, series=self.series_, called=called)
 
     def _extended(self, one: OneSeries, future: Any) -> OneSeries:
         """With rows for the horizon: what is known there, and zeros that nobody looks at."""
         ahead = np.zeros((self.horizon_, one.values.shape[1]))
         if self.known_:
-            given = future.get(one.name) if isinstance(future, dict) else future
-            if given is None:
+            when = self._ahead(one)
+            if future is None:
+                first, last = shown(when[0]), shown(when[-1])
                 raise ValueError(
                     f"{', '.join(self.known_)} are known ahead: pass future=…, a frame with these columns "
-                    f"and "
-                    f"{self.horizon_} rows{of_series(one)}."
+                    f"and {self.horizon_} rows{of_series(one)}, those of {first} to {last}."
                 )
-            known = read_all(given, self.known_, self.time_)[1][0].values
-            if len(known) < self.horizon_:
-                raise ValueError(f"future has {len(known)} rows{of_series(one)}; expected {self.horizon_}.")
-            ahead[:, -len(self.known_) :] = known[: self.horizon_]
+            known = self._rows_ahead(future, self.known_, one, "future")
+            require_rows(known, one, when, "future")
+            ahead[:, -len(self.known_) :] = known
         times = None if one.times is None else np.concatenate([one.times, self._ahead(one)])
         return OneSeries(one.name, np.concatenate([one.values, ahead]), times)
 
-    def _frame(self, quantiles: Float[ndarray, "H k q"], index: NDArray[Any]) -> pandas.DataFrame:
+    def _frame(self, quantiles: Float[ndarray, "H k q"], index: pandas.Index) -> pandas.DataFrame:
         middle = len(self.levels_) // 2
         columns = {}
         for place, target in enumerate(self.targets_):
@@ -465,4 +485,4 @@ class S4Forecaster(BaseEstimator):
                 share = f"{1 - 2 * self.levels_[level]:g}"
                 columns[f"{target} lower {share}"] = quantiles[:, place, level]
                 columns[f"{target} upper {share}"] = quantiles[:, place, -1 - level]
-        return pandas.DataFrame(columns, index=pandas.Index(index, name=self.time_ or "time"))
+        return pandas.DataFrame(columns, index=index.rename(self.time_ or "time"))

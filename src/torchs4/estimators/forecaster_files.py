@@ -33,6 +33,8 @@ _FITTED = (
     "time_",
     "series_",
 )
+# What files of an earlier day do not have, and what it was then.
+_LATER = {"zone_": None}
 
 
 def save_forecaster(forecaster: S4Forecaster, folder: Path) -> None:
@@ -49,7 +51,7 @@ def save_forecaster(forecaster: S4Forecaster, folder: Path) -> None:
         "members": len(forecaster.members_),
         "parameters": {**kept, "intervals": list(map(float, forecaster.intervals)), "output": None},
         "model": None if model is None else to_plain(model),
-        "fitted": {name: getattr(forecaster, name) for name in _FITTED},
+        "fitted": {name: getattr(forecaster, name) for name in (*_FITTED, *_LATER)},
         "series": list(forecaster.recent_),
     }
     arrays: dict[str, Any] = {"widening": forecaster.widening_}
@@ -94,7 +96,8 @@ def load_forecaster(kind: type[Forecaster], folder: Path) -> Forecaster:
         forecaster = kind(**parameters)
         if model is not None:
             forecaster.model = from_plain(ForecastModelConfig, model, path)
-        for name in _FITTED:
+        fitted = _LATER | fitted
+        for name in (*_FITTED, *_LATER):
             value = fitted[name]
             setattr(forecaster, name, tuple(value) if isinstance(value, list) else value)
     except (KeyError, TypeError, RecursionError) as error:

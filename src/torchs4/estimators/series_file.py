@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pandas
 
+from torchs4.estimators.series_times import parsed_dates
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -48,4 +50,4 @@ def _holds_dates(column: pandas.Series) -> bool:
     if pandas.api.types.is_datetime64_any_dtype(column):
         return True
     first = column.dropna().iloc[:1]
-    return bool(len(first)) and bool(pandas.to_datetime(first, errors="coerce").notna().all())
+    return bool(len(first)) and bool(parsed_dates(first).notna().all())

@@ -9,6 +9,8 @@ import numpy as np
 import pandas
 
 from torchs4.data.time_stamps import require_regular
+from torchs4.data.time_steps import TOLERANCE, shown, step_of
+from torchs4.estimators.series_times import read_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,30 +19,41 @@ if TYPE_CHECKING:
     from numpy import ndarray
     from numpy.typing import NDArray
 
-# More missing numbers than this are more guessed than filled.
-_MOST_MISSING = 0.5
+# More missing numbers of a column, or rows, than this are more guessed than filled.
+_MOST_MISSING, _MOST_MISSING_ROWS = 0.5, 1 / 3
+# From here on, what was filled in is more than a footnote.
+_MANY_MISSING = 0.1
 
 
 class OneSeries(NamedTuple):
-    """Numbers of some columns, row by row at regular times, if times are known. Nothing is missing."""
+    """Numbers of some columns, row by row at regular times, if times are known. Nothing is missing.
+
+    zone: that dates came in; times are in universal time.
+    """
 
     name: str
     values: Float[ndarray, "rows columns"]
     times: NDArray[Any] | None
+    zone: str | None = None
 
 
 def read_all(
-    data: Any, columns: Sequence[str | int], time: str | None = None, series: str | None = None
+    data: Any,
+    columns: Sequence[str | int],
+    time: str | None = None,
+    series: str | None = None,
+    called: str = "data",
 ) -> tuple[tuple[str, ...], list[OneSeries]]:
     """The columns, all if none are named, and every series of the data.
 
     data: a frame or an array of one series, a list or a dictionary of several, or a frame with a column that
         tells the series of a row. Rows and numbers that are missing are filled in, and a warning says so.
     time: a column of the frame; without it its index, if that holds dates.
+    called: what errors call the data.
     """
     parts = _parts(data, series)
     wanted = tuple(map(str, columns))
-    found = [_read_one(name, part, wanted, time) for name, part in parts]
+    found = [_read_one(name, part, wanted, time, called) for name, part in parts]
     names = wanted or found[0][0]
     for other, one in found:
         if other != names:
@@ -121,16 +134,17 @@ def _require_columns(frame: pandas.DataFrame, columns: Sequence[str], where: str
 
 
 def _read_one(
-    name: str, data: Any, columns: tuple[str, ...], time: str | None
+    name: str, data: Any, columns: tuple[str, ...], time: str | None, called: str
 ) -> tuple[tuple[str, ...], OneSeries]:
-    where = f"The series {name}" if name else str(getattr(data, "attrs", {}).get("source", "data"))
+    where = f"The series {name}" if name else str(getattr(data, "attrs", {}).get("source", called))
     frame = _frame(data, where)
-    times = None
+    times, zone = None, None
     if time is not None:
         _require_columns(frame, (time,), where)
-        times, frame = _times(frame[time], f"{where}, column {time!r}"), frame.drop(columns=time)
+        times, zone = read_times(frame[time], f"{where}, column {time!r}")
+        frame = frame.drop(columns=time)
     elif isinstance(frame.index, pandas.DatetimeIndex | pandas.PeriodIndex):
-        times = _times(frame.index, f"{where}, index")
+        times, zone = read_times(frame.index, f"{where}, index")
     _require_columns(frame, columns, where)
     columns = columns or tuple(frame.columns)
     if not len(frame) or not columns:
@@ -139,24 +153,11 @@ def _read_one(
         )
     values = np.stack([_numbers(frame[column], column, where) for column in columns], axis=1)
     if times is not None:
-        times, values = _complete(times, values, where)
-    return columns, OneSeries(name, _filled(values, columns, where), times)
-
-
-def _times(stamps: Any, where: str) -> NDArray[Any]:
-    """Dates in universal time, or plain numbers."""
-    if isinstance(stamps, pandas.PeriodIndex):
-        stamps = stamps.to_timestamp()
-    if pandas.api.types.is_numeric_dtype(stamps):
-        return np.asarray(stamps, np.float64)
-    read = pandas.to_datetime(pandas.Series(np.asarray(stamps)), errors="coerce", utc=True)
-    if read.isna().any():
-        row = int(np.flatnonzero(read.isna())[0])
-        raise ValueError(
-            f"{where}, row {row + 1}: found {np.asarray(stamps)[row]!r}; expected a date and time such as "
-            f"2016-07-01 00:00:00."
-        )
-    return read.dt.tz_localize(None).to_numpy().astype("M8[us]")
+        _require_rising(times, where, alone=not name)
+        times, values, there = _complete(times, values, where)
+    else:
+        there = np.ones(len(values), np.bool_)
+    return columns, OneSeries(name, _filled(values, there, columns, where), times, zone)
 
 
 def _numbers(column: Any, name: str, where: str) -> NDArray[np.float64]:
@@ -172,31 +173,60 @@ def _numbers(column: Any, name: str, where: str) -> NDArray[np.float64]:
     return values
 
 
-def _complete(
-    times: NDArray[Any], values: NDArray[np.float64], where: str
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """With rows of nothing where rows are missing; other times than that are refused."""
+def _require_rising(times: NDArray[Any], where: str, alone: bool) -> None:
     steps = np.diff(times)
-    if not len(steps) or (steps <= steps.dtype.type(0)).any():
-        require_regular(times, where)
-        return times, values
-    usual = np.sort(steps)[len(steps) // 2]
-    places = np.concatenate([[0.0], np.cumsum(steps / usual)])
-    rows = round(places[-1]) + 1
+    if (steps > steps.dtype.type(0)).all():
+        return
     try:
         require_regular(times, where)
-        return times, values
-    except ValueError:
-        on_steps = np.abs(places - places.round()).max() < 1e-3
-        if not on_steps or (rows - len(times)) > _MOST_MISSING * rows:
+    except ValueError as error:
+        if not alone:
             raise
+        raise ValueError(
+            f"{error} But if several series stand in the table, name the column that tells them apart: "
+            f"series=…"
+        ) from error
+
+
+def _complete(
+    times: NDArray[Any], values: NDArray[np.float64], where: str
+) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_]]:
+    """With rows of nothing where rows are missing, and which rows were there; uneven times are refused."""
+    there = np.ones(len(times), np.bool_)
+    if len(times) < 2 or (step := step_of(times)).holds(times):
+        return times, values, there
+    places = step.places(times)
+    if np.abs(places - places.round()).max() >= TOLERANCE:
+        require_regular(times, where)
+        return times, values, there
+    rows = round(places[-1]) + 1
+    there = np.zeros(rows, np.bool_)
+    there[places.round().astype(np.int64)] = True
+    whole = step.stamps(times[0], rows)
+    gaps = np.flatnonzero(~there)
+    between = f"between {shown(whole[gaps[0]])} and {shown(whole[gaps[-1]])}"
+    if len(gaps) > _MOST_MISSING_ROWS * rows:
+        raise ValueError(
+            f"{where}: {len(gaps):,} of {rows:,} rows {between} are missing, if rows are {step} apart as "
+            f"most are: too many to fill in. Give what is missing, or only rows without large gaps; or leave "
+            f"the times out, if each row follows the one before all the same."
+        )
+    warnings.warn(
+        f"{where}: {len(gaps):,} row{'s' * (len(gaps) > 1)} {between} were missing and filled in along "
+        f"straight lines."
+        + f" These are {len(gaps) / rows:.0%} of all rows: what is learned from them was invented."
+        * (len(gaps) > _MANY_MISSING * rows),
+        stacklevel=5,
+    )
     complete = np.full((rows, values.shape[1]), np.nan)
-    complete[places.round().astype(np.int64)] = values
-    return times[0] + np.arange(rows) * usual, complete
+    complete[there] = values
+    return whole, complete, there
 
 
-def _filled(values: NDArray[np.float64], columns: tuple[str, ...], where: str) -> NDArray[np.float64]:
-    """Straight lines across what is missing, and a warning that says how much that was."""
+def _filled(
+    values: NDArray[np.float64], there: NDArray[np.bool_], columns: tuple[str, ...], where: str
+) -> NDArray[np.float64]:
+    """Straight lines across what is missing, and a warning about numbers that rows should have had."""
     missing = np.isnan(values)
     told = []
     for place, name in enumerate(columns):
@@ -205,18 +235,17 @@ def _filled(values: NDArray[np.float64], columns: tuple[str, ...], where: str) -
             continue
         if gaps.mean() > _MOST_MISSING:
             raise ValueError(
-                f"{where}, column {name!r}: {int(gaps.sum()):,} of {len(gaps):,} numbers are missing, "
-                f"which are "
-                f"too many to fill in. Leave the column out, or give what is missing."
+                f"{where}, column {name!r}: {int(gaps.sum()):,} of {len(gaps):,} numbers are missing, which "
+                f"are too many to fill in. Leave the column out, or give what is missing."
             )
         rows = np.arange(len(values))
         values[gaps, place] = np.interp(rows[gaps], rows[~gaps], values[~gaps, place])
-        told.append(f"{int(gaps.sum()):,} in {name!r}")
+        if own := int((gaps & there).sum()):
+            told.append(f"{own:,} in {name!r}")
     if told:
         warnings.warn(
-            f"{where}: {len(values):,} rows, in which numbers were missing: {', '.join(told)}. They were "
-            f"filled "
-            f"in along straight lines.",
+            f"{where}: {int(there.sum()):,} rows, in which numbers were missing: {', '.join(told)}. They "
+            f"were filled in along straight lines.",
             stacklevel=5,
         )
     return values
