@@ -8,10 +8,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas
 import pytest
 from small import waves
 
 from torchs4.cli import main
+from torchs4.cli.understood import tell_classes
 from torchs4.estimators import load_estimator
 
 if TYPE_CHECKING:
@@ -64,8 +66,110 @@ def test_a_table_is_learned_and_a_new_one_predicted(
     assert "fast" in capsys.readouterr().out
 
 
+def test_columns_of_a_new_table_are_found_by_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x, y = waves(40)
+    write_wide(tmp_path / "old.csv", x, y)
+    assert run("fit", "old.csv", "--target", "kind", *SMALL, "--output", "model") == 0
+    estimator = load_estimator("model")
+    names = [f"t{place}" for place in range(40)]
+    assert estimator.feature_names_in_.tolist() == names
+    frame = pandas.DataFrame(x[:6].astype(np.float32), columns=names)
+    expected = [f"{p:.4f}" for p in estimator.predict_proba(frame)[:, 0]]
+    with pytest.raises(ValueError, match="feature names"):
+        estimator.predict(frame[names[::-1]])
+    capsys.readouterr()
+
+    def predicted(new: pandas.DataFrame) -> list[str]:
+        new.to_csv("new.csv", index=False)
+        assert run("predict", "model", "new.csv", "-o", "out.csv") == 0
+        return [row[2] for row in table(tmp_path / "out.csv")[1:]]
+
+    assert predicted(frame[names[::-1]]) == expected
+    assert "Not read" not in capsys.readouterr().err
+    assert predicted(frame.assign(batch=7.0)[["batch", *names]]) == expected
+    assert "Not read, as nothing was learned from it: 'batch'." in capsys.readouterr().err
+    frame[names[:-2]].to_csv("short.csv", index=False)
+    assert run("predict", "model", "short.csv") == 1
+    assert "short.csv has no 't38', 't39', which the model asks for" in capsys.readouterr().err
+    # Every second sample has other columns, and says so.
+    frame[names[::2]].to_csv("half.csv", index=False)
+    assert run("predict", "model", "half.csv", "--rate", 2) == 0
+
+
+def test_channels_of_a_long_table_are_found_by_their_names(tmp_path: Path) -> None:
+    x, y = waves(12)
+    frame = pandas.DataFrame(
+        {
+            "who": np.repeat(np.arange(12), 40),
+            "left": x.ravel(),
+            "right": x.ravel() ** 2 + 1,
+            "kind": np.repeat(y, 40),
+        }
+    )
+    frame.to_csv("long.csv", index=False)
+    assert run("fit", "long.csv", "--target", "kind", "--id", "who", *SMALL, "--output", "model") == 0
+    assert run("predict", "model", "long.csv", "-o", "one.csv") == 0
+    # The other way round, with one more, and longer for some than for others.
+    frame[["right", "left", "who"]].assign(more=1.0).to_csv("new.csv", index=False)
+    assert run("predict", "model", "new.csv", "-o", "two.csv") == 0
+    assert table(tmp_path / "one.csv") == table(tmp_path / "two.csv")
+    frame.iloc[:60].to_csv("short.csv", index=False)
+    assert run("predict", "model", "short.csv") == 0
+
+
+def test_what_was_understood_is_told_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = waves(30, length=12)
+    y = [" fast" if row == 3 else label for row, label in enumerate(y)]
+    write_wide(tmp_path / "old.csv", x, y)
+    assert run("fit", "old.csv", "--target", "kind", *SMALL, "--output", "model") == 0
+    shown = capsys.readouterr().out
+    assert "30 sequences of 12 positions, 1 channel." in shown
+    fast = y.count("fast")
+    assert f"3 classes: ' fast' 1, fast {fast}, slow {29 - fast}." in shown
+    np.savez("swapped.npz", x=np.stack([x, x], axis=1), y=y)
+    assert run("fit", "swapped.npz", *SMALL, "--output", "other") == 0
+    shown = capsys.readouterr().out
+    assert "30 sequences of 2 positions, 12 channels." in shown
+    assert "x.transpose(0, 2, 1)" in shown
+
+
+def test_many_classes_are_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_classes([f"c{number:02}" for number in range(40) for _ in range(2)])
+    assert capsys.readouterr().out.strip().endswith("c11 2 and 28 more.")
+
+
+def test_a_column_of_row_numbers_is_left_out_with_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x, y = waves(20, length=6)
+    frame = pandas.DataFrame(x).assign(kind=y)
+    frame.to_csv("index.csv")
+    assert run("fit", "index.csv", "--target", "kind", *SMALL, "--output", "model") == 0
+    shown = capsys.readouterr().out
+    assert "Left out, as it looks like the numbers of the rows: ''." in shown
+    assert "20 sequences of 6 positions" in shown
+    pandas.read_csv("index.csv").to_csv("again.csv", index=False)
+    assert run("fit", "again.csv", "--target", "kind", *SMALL, "--output", "two") == 0
+    assert "the numbers of the rows: 'Unnamed: 0'." in capsys.readouterr().out
+
+
+def test_semicolons_and_decimal_commas_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x, _ = waves(20, length=6)
+    frame = pandas.DataFrame(x).assign(much=x.mean(1), batch="b")
+    frame.to_csv("semi.csv", index=False, sep=";", decimal=",")
+    assert run("fit", "semi.csv", "--target", "much", "--ignore", "batch", *SMALL, "--output", "model") == 0
+    shown = capsys.readouterr().out
+    assert "separated by ';', not by ','" in shown
+    assert "regression, because the target holds numbers with decimals" in shown
+    assert run("predict", "model", "semi.csv", "-o", "out.csv") == 0
+    names = load_estimator("model").feature_names_in_
+    expected = load_estimator("model").predict(pandas.DataFrame(x.astype(np.float32), columns=names))
+    assert np.allclose([float(row[1]) for row in table(tmp_path / "out.csv")[1:]], expected, rtol=1e-3)
+
+
 def test_values_are_learned_from_parquet_with_a_row_for_each_position(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
     x, _ = waves(12)
     frame = pandas.DataFrame(
         {
@@ -134,6 +238,13 @@ def test_a_folder_of_recordings_is_learned(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "new" / "unknown.wav", 0.1 * x[0], 1000)
     assert run("predict", "model", "new", "-o", "out.csv") == 0
     assert table(tmp_path / "out.csv")[1][0] == "unknown.wav"
+    # One recording, and one of another rate, which is brought to that of the others.
+    assert run("predict", "model", "new/unknown.wav", "-o", "one.csv") == 0
+    assert table(tmp_path / "one.csv") == table(tmp_path / "out.csv")
+    soundfile.write(tmp_path / "twice.wav", np.repeat(0.1 * x[0], 2), 2000)
+    assert run("predict", "model", "twice.wav", "-o", "two.csv") == 0
+    assert abs(float(table(tmp_path / "two.csv")[1][2]) - float(table(tmp_path / "one.csv")[1][2])) < 0.05
+    assert run("fit", "twice.wav", *SMALL) == 1
 
 
 @pytest.mark.parametrize(
@@ -154,6 +265,11 @@ def test_a_folder_of_recordings_is_learned(tmp_path: Path) -> None:
             "(?i)column 'kind' holds 'x'",
         ),
         ("v,a,b\n1.5,1,2\n2.5,3,4\n", ["--target", "v", "--balanced"], "about classes"),
+        ("a,b\n1,2\n", [], "say by --target which one to learn"),
+        ("kind,a,b\nx,1,2\n", ["--target", "kind", "--values", "c"], "'c', which --values asks for"),
+        ("kind,id,b\nx,1,2\n", ["--target", "kind"], "by --id; .* leave it out by --ignore"),
+        ("when,v,w\n2024-01-01 00:00,1,2\n", ["--target", "v"], "'when' holds dates.*--horizon 24"),
+        ("when,v\n1.3.2024,1\n", ["--target", "v"], "'when' holds dates.*--horizon 24"),
         ("kind,a,b\nx,1,1\ny,1,1\n", ["--target", "kind", "--test-fraction", "0"], "X is always 1"),
     ],
 )
@@ -169,6 +285,9 @@ def test_predicting_with_something_else_is_refused_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("predict", "nothing", "new.csv") == 1
+    assert "There is no folder nothing" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert run("predict", "empty", "new.csv") == 1
     assert "holds no estimator.json" in capsys.readouterr().err
 
 

@@ -12,6 +12,7 @@ import tyro
 
 from torchs4.cli.consoles import console
 from torchs4.cli.options import peek
+from torchs4.cli.understood import tell_classes, tell_sequences
 from torchs4.configuration import to_plain
 from torchs4.data import SequenceFiles, data_folder
 from torchs4.data.own.examples import Examples
@@ -20,9 +21,19 @@ from torchs4.data.own.partition import divide, require_fractions
 from torchs4.data.own.stored import StoredSequences
 from torchs4.estimators import S4Classifier, S4Regressor
 from torchs4.estimators.defaults import usual_validation_fraction
+from torchs4.estimators.sequences import as_table
 from torchs4.training.display import Display
 from torchs4.training.run_folder import free_folder
 
+# What errors of readers call what this command is given.
+_FLAGS = {
+    "label": "--target",
+    "id": "--id",
+    "time": "--time",
+    "values": "--values",
+    "ignore": "--ignore",
+    "sample_rate": "--sample-rate",
+}
 # How the file that was learned from is laid out; new ones are read alike.
 LAYOUT_FILE = "data.json"
 # Whole numbers are classes if there are no more different ones than this, or one for so many examples.
@@ -34,7 +45,8 @@ class FitArguments:
     """Learn to tell classes apart, or to predict values, from a file of your own.
 
     A table (CSV, Parquet), an NPZ archive, JSON Lines, or a folder of recordings whose sub-folders are
-    classes: docs/your-own-data.md shows the layouts. With --horizon N, learn to continue a series instead.
+    classes: docs/your-own-data.md shows the layouts. With --horizon N, learn to continue a series instead:
+    `s4 fit --horizon 24 --help` shows the options for that.
 
     Attributes:
         path: the file or folder.
@@ -45,6 +57,7 @@ class FitArguments:
             Without it, each row is a sequence.
         time: the column that orders the rows of a sequence; without it, they keep the order of the file.
         values: the columns to read, as positions of a row or as channels; without it, all others.
+        ignore: columns of a table to leave out.
         tokens: read whole numbers from 1 on as tokens; 0 is padding.
         sample_rate: positions per second. Recordings of another rate are resampled to it.
         test_fraction: of the sequences, held out to say how good the model is; 0 learns from all of them.
@@ -69,6 +82,7 @@ class FitArguments:
     id: str = ""
     time: str = ""
     values: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
     tokens: bool = False
     sample_rate: float | None = None
     test_fraction: float = 0.2
@@ -99,6 +113,7 @@ def fit(arguments: list[str]) -> int:
         id=chosen.id,
         time=chosen.time,
         values=chosen.values,
+        ignore=chosen.ignore,
         tokens=chosen.tokens,
         sample_rate=chosen.sample_rate,
     )
@@ -108,13 +123,14 @@ def fit(arguments: list[str]) -> int:
         chosen = replace(chosen, test_fraction=0.0)
     output = chosen.output or free_folder(Path("runs"), chosen.path.resolve().stem)
     estimator = _estimator(chosen, files, output, examples.sample_rate)
-    x, y = read_inputs(examples, chosen.tokens), examples.y
+    x, y = _inputs(examples, chosen.tokens), examples.y
+    tell_sequences(x, examples)
+    if files.task == "classification":
+        tell_classes(y)
     kept, tested = _divided(files, y, chosen)
     validation = None
     if (others := examples.validation) is not None:
-        validation = read_inputs(others, chosen.tokens), others.y
-    if files.task == "classification":
-        _warn_of_rare_classes(y)
+        validation = _inputs(others, chosen.tokens), others.y
     if validation is None and usual_validation_fraction(len(kept)) is None:
         console.print(
             f"{len(kept):,} sequences are too few to spare any: all are learned from, and what is called "
@@ -128,12 +144,12 @@ def fit(arguments: list[str]) -> int:
         raise
     estimator.save(output)
     (output / LAYOUT_FILE).write_text(
-        json.dumps(to_plain(replace(files, path="")), indent=2) + "\n", encoding="utf-8"
+        json.dumps(to_plain(_layout(files, examples, estimator)), indent=2) + "\n", encoding="utf-8"
     )
     if len(tested):
         _tell(estimator, _rows(x, tested), _rows(y, tested))
     if examples.test is not None:
-        _tell(estimator, read_inputs(examples.test, chosen.tokens), examples.test.y)
+        _tell(estimator, _inputs(examples.test, chosen.tokens), examples.test.y)
     console.print(
         f"The model is in {output}. Use it: s4 predict {output} NEW_FILE -o predictions.csv",
         markup=False,
@@ -147,14 +163,36 @@ def _read(files: SequenceFiles, chosen: FitArguments, display: Display) -> tuple
     place = data_folder(chosen.data_dir)
     if chosen.task != "auto":
         files = replace(files, task=chosen.task)
-        return files, files.examples(place, display.preparing())
-    examples = files.examples(place, display.preparing())
+        return files, _noted(files.examples(place, display.preparing(), flags=_FLAGS), display)
+    examples = _noted(files.examples(place, display.preparing(), flags=_FLAGS), display)
     task, why = _guess(examples.y)
     display.say(f"Task: {task}, because {why} (--task changes it).")
     if task == "classification":
         return files, examples
     files = replace(files, task="regression")
-    return files, files.examples(place)
+    return files, files.examples(place, flags=_FLAGS)
+
+
+def _noted(examples: Examples, display: Display) -> Examples:
+    for note in examples.notes:
+        display.say(note)
+    return examples
+
+
+def _inputs(examples: Examples, tokens: bool) -> Any:
+    """The sequences; rows of a table as a frame, whose names of columns the estimator keeps."""
+    if isinstance(examples.x, np.ndarray) and examples.read and not tokens:
+        return as_table(examples.x, examples.read)
+    return read_inputs(examples, tokens)
+
+
+def _layout(files: SequenceFiles, examples: Examples, estimator: Any) -> SequenceFiles:
+    """How new files are laid out: the same columns, and recordings of the same sampling rate."""
+    # Columns that are positions are the estimator's to know: at another rate there are others.
+    values = files.values if hasattr(estimator, "feature_names_in_") else examples.read
+    return replace(
+        files, path="", values=values or files.values, sample_rate=files.sample_rate or examples.sample_rate
+    )
 
 
 def _guess(y: Any) -> tuple[Literal["classification", "regression"], str]:
@@ -204,22 +242,13 @@ def _divided(files: SequenceFiles, y: Any, chosen: FitArguments) -> tuple[Any, A
     return parts.train, parts.test
 
 
-def _warn_of_rare_classes(y: Any) -> None:
-    rare = [label for label, count in Counter(map(str, y)).items() if count == 1]
-    if rare:
-        console.print(
-            f"There is a single example of {', '.join(rare[:5])}{' …' if len(rare) > 5 else ''}: nothing "
-            f"will show whether such a class is recognised.",
-            markup=False,
-            soft_wrap=True,
-        )
-
-
 def _rows(values: Any, rows: Any) -> Any:
     if len(rows) == len(values):
         return values
     if isinstance(values, StoredSequences):
         return values.subset(rows)
+    if hasattr(values, "iloc"):
+        return values.iloc[rows]
     return values[rows] if isinstance(values, np.ndarray) else [values[row] for row in rows]
 
 

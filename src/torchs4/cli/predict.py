@@ -17,7 +17,10 @@ from torchs4.configuration import from_plain
 from torchs4.data import SequenceFiles, data_folder
 from torchs4.data.own.inputs import read_inputs
 from torchs4.estimators import S4Classifier, load_estimator
-from torchs4.estimators.saving import kind_of
+from torchs4.estimators.saving import kind_of, require_estimator
+
+# What asks for columns, in errors: nobody named them here.
+_FLAGS = dict.fromkeys(("id", "time", "values"), "the model")
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class PredictArguments:
 
     Attributes:
         model: a folder that `s4 fit` wrote.
-        path: the file, or a folder of recordings.
+        path: the file, a folder of recordings, or a single one. Columns of a table are found by their names.
         output: where to write the table, as CSV; by default it is printed.
         rate: step size of the new data relative to the old: 2 when only every second sample is there.
         data_dir: where recordings are kept as arrays; by default $TORCHS4_DATA, else the user's cache folder.
@@ -49,9 +52,16 @@ def predict(arguments: list[str]) -> int:
         code: int = import_module("torchs4.cli.predict_forecast").predict_forecast(arguments)
         return code
     chosen = tyro.cli(PredictArguments, prog="s4 predict", args=arguments)
-    estimator = load_estimator(chosen.model)
     files = replace(_layout(chosen.model), path=str(chosen.path))
-    examples = files.examples(data_folder(chosen.data_dir), with_labels=False)
+    estimator = load_estimator(chosen.model)
+    if chosen.rate == 1:
+        # Columns that are positions have other names at another rate.
+        files = replace(files, values=tuple(getattr(estimator, "feature_names_in_", files.values)))
+    else:
+        files = replace(files, sample_rate=None)
+    examples = files.examples(data_folder(chosen.data_dir), with_labels=False, flags=_FLAGS)
+    for note in examples.notes:
+        errors.print(note, markup=False, soft_wrap=True)
     x = read_inputs(examples, files.tokens)
     keys = range(1, len(x) + 1) if examples.keys is None else examples.keys
     header, rows = _table(estimator, x, chosen.rate)
@@ -69,6 +79,7 @@ def predict(arguments: list[str]) -> int:
 
 
 def _layout(folder: Path) -> SequenceFiles:
+    require_estimator(folder)
     path = folder / LAYOUT_FILE
     if not path.is_file():
         raise ValueError(

@@ -53,6 +53,19 @@ def kind_of(folder: Path) -> str | None:
         return None
 
 
+def require_estimator(folder: Path) -> None:
+    """Refuse what no estimator was saved to."""
+    if not folder.exists():
+        raise ValueError(
+            f"There is no folder {folder} (looked for from {Path.cwd()}). Pass one that `s4 fit` or an "
+            f"estimator's save wrote."
+        )
+    if not (folder / DESCRIPTION_FILE).is_file():
+        raise ValueError(
+            f"{folder} holds no {DESCRIPTION_FILE}. Pass a folder that `s4 fit` or an estimator's save wrote."
+        )
+
+
 def load_estimator(path: str | Path) -> Any:
     """The estimator that `save` wrote, whichever it was."""
     folder = Path(path)
@@ -61,10 +74,7 @@ def load_estimator(path: str | Path) -> Any:
 
         return S4Forecaster.load(folder)
     file = folder / DESCRIPTION_FILE
-    if not file.is_file():
-        raise ValueError(
-            f"{folder} holds no {DESCRIPTION_FILE}. Pass a folder that an estimator's save wrote."
-        )
+    require_estimator(folder)
     try:
         description = json.loads(file.read_text(encoding="utf-8"))
         kind, parameters, fitted = (description[name] for name in ("estimator", "parameters", "fitted"))

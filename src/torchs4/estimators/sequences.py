@@ -37,7 +37,7 @@ def read_sequences(estimator: Any, X: Any, reset: bool, same_length: bool = Fals
     if parts is not None and len({part.shape for part in parts}) > 1:
         return _different(parts)
     values = X if parts is None else np.stack(parts)
-    if reset or same_length:
+    if reset or (same_length and np.ndim(values) < 3):
         # Names of columns alone; their number is compared below.
         values = validate_data(estimator, values, reset=reset, skip_check_array=True, ensure_2d=False)
     array = check_array(
@@ -60,6 +60,13 @@ def read_sequences(estimator: Any, X: Any, reset: bool, same_length: bool = Fals
     if not array.shape[1]:
         raise ValueError(f"X has shape {array.shape}, without channels; expected {_SHAPES}.")
     return array.transpose(0, 2, 1)
+
+
+def as_table(values: NDArray[np.float32], names: Sequence[str]) -> Any:
+    """Rows of numbers as a frame, the names of whose columns an estimator keeps."""
+    import pandas
+
+    return pandas.DataFrame(values, columns=list(names), copy=False)
 
 
 def channels_of(sequences: Sequences) -> int | None:

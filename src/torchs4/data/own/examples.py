@@ -27,6 +27,8 @@ class Examples:
     columns: names of the values of y.
     sample_rate: positions per second.
     name_of: what to call an example, such as "line 7 of readings.csv".
+    read: names of a table's columns that x was read from, in order.
+    notes: what was understood without having been said, in sentences.
     keys: what tells examples apart in their file, where it says so: ids, or names of recordings.
     validation, test: further examples that were set aside for that.
     """
@@ -38,6 +40,8 @@ class Examples:
     columns: tuple[str, ...] = ()
     sample_rate: float | None = None
     name_of: Callable[[int], str] = _example
+    read: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     keys: Sequence[Any] | None = None
     validation: Examples | None = None
     test: Examples | None = None

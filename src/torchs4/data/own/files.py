@@ -11,6 +11,7 @@ from torchs4.data.own.answers import TaskName
 from torchs4.data.own.in_memory import Wishes, assemble
 from torchs4.data.own.partition import require_fractions
 from torchs4.data.own.readers import (
+    RECORDINGS,
     Layout,
     read_csv,
     read_json_lines,
@@ -20,6 +21,8 @@ from torchs4.data.own.readers import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torchs4.data.own.examples import Examples
     from torchs4.data.progress import Progress
     from torchs4.data.sequences import SequenceData
@@ -52,6 +55,7 @@ class SequenceFiles:
             Without it, each row is a sequence.
         time: the column that orders the rows of a sequence; without it, they keep the order of the file.
         values: the columns to read, as positions of a row or as channels; without it, all others.
+        ignore: columns of a table to leave out.
         tokens: read whole numbers from 1 on as tokens; 0 is padding.
         sample_rate: positions per second. Recordings of another rate are resampled to it.
         normalize: let the model scale every channel, and values to predict, to mean 0 and deviation 1.
@@ -67,6 +71,7 @@ class SequenceFiles:
     id: str = ""
     time: str = ""
     values: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
     tokens: bool = False
     sample_rate: float | None = None
     normalize: bool = True
@@ -84,6 +89,9 @@ class SequenceFiles:
     def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """Read the files; recordings are kept in `folder` as arrays, once they have been read."""
         given = self.examples(folder, progress)
+        if progress is not None:
+            for note in given.notes:
+                progress(note, 1, 1)
         if given.test is not None and self.test_fraction > 0:
             raise ValueError(
                 f"test_fraction is {self.test_fraction}, but {self.path} brings examples to test with: leave "
@@ -100,9 +108,29 @@ class SequenceFiles:
         )
         return assemble(given, wishes, progress)
 
-    def examples(self, folder: Path, progress: Progress | None = None, with_labels: bool = True) -> Examples:
-        """What the files hold, as it came; without labels, the sequences alone."""
-        return self._read(self._find(folder), folder, progress, with_labels)
+    def examples(
+        self,
+        folder: Path,
+        progress: Progress | None = None,
+        with_labels: bool = True,
+        flags: Mapping[str, str] | None = None,
+    ) -> Examples:
+        """What the files hold, as it came; without labels, the sequences alone.
+
+        flags: what errors call the fields, where they are given otherwise.
+        """
+        layout = Layout(
+            self.task,
+            self.label,
+            self.id,
+            self.time,
+            self.values,
+            self.sample_rate,
+            with_labels,
+            self.ignore,
+            flags or {},
+        )
+        return self._read(self._find(folder), folder, progress, layout)
 
     def _find(self, folder: Path) -> Path:
         if not self.path:
@@ -113,13 +141,12 @@ class SequenceFiles:
                 return place
         raise FileNotFoundError(f"There is no {path}, neither here ({Path.cwd()}) nor in {folder}.")
 
-    def _read(self, path: Path, folder: Path, progress: Progress | None, with_labels: bool) -> Examples:
-        layout = Layout(self.task, self.label, self.id, self.time, self.values, self.sample_rate, with_labels)
-        if path.is_dir():
+    def _read(self, path: Path, folder: Path, progress: Progress | None, layout: Layout) -> Examples:
+        suffix = path.suffix.lower()
+        if path.is_dir() or suffix in RECORDINGS:
             if self.tokens:
                 raise ValueError(f"tokens is True, but {path} is a folder of recordings: leave it out.")
             return read_wav_folder(path, layout, folder, progress)
-        suffix = path.suffix.lower()
         if suffix not in _READERS:
             hint = " Arrays in .npy files are for torchs4.data.from_arrays." if suffix == ".npy" else ""
             if suffix == ".txt":
@@ -131,5 +158,6 @@ class SequenceFiles:
         given = _READERS[suffix](path, layout)
         if progress is not None and suffix in _TABLES and not self.id:
             # A table with a row for each position would otherwise be misread without a word.
-            progress(f"Reading each row of {path.name} as one sequence (id names them in a long table)", 1, 1)
+            hint = f"{layout.told('id')} names them in a long table"
+            progress(f"Reading each row of {path.name} as one sequence ({hint})", 1, 1)
         return given

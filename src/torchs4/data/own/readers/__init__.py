@@ -4,6 +4,14 @@ from torchs4.data.own.readers.json_lines import read_json_lines
 from torchs4.data.own.readers.layout import Layout
 from torchs4.data.own.readers.npz import read_npz
 from torchs4.data.own.readers.tables import read_csv, read_parquet
-from torchs4.data.own.readers.wav_folder import read_wav_folder
+from torchs4.data.own.readers.wav_folder import RECORDINGS, read_wav_folder
 
-__all__ = ["Layout", "read_csv", "read_json_lines", "read_npz", "read_parquet", "read_wav_folder"]
+__all__ = [
+    "RECORDINGS",
+    "Layout",
+    "read_csv",
+    "read_json_lines",
+    "read_npz",
+    "read_parquet",
+    "read_wav_folder",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 # Rows of a long file must fit into one block.
 _BLOCK_BYTES = 1 << 26
+# 2024-01-31, 31.1.2024, 1/31/24, alone or with a time of day.
+_DATE = re.compile(r"\s*\d{1,4}([-./])\d{1,2}\1\d{1,4}([ T]+\d{1,2}:\d\d\S*)?\s*")
 
 
 class Columns:
@@ -45,9 +48,10 @@ class Columns:
         if types.is_string(column.type):
             column = require_package("pyarrow.compute", "Reading tables").utf8_trim_whitespace(column)
         try:
-            numbers = column.cast(self._arrow.float64()).to_numpy(zero_copy_only=False)
+            numbers = self._with_points(column).cast(self._arrow.float64()).to_numpy(zero_copy_only=False)
         except self._arrow.ArrowInvalid as error:
-            row = next(row for row, text in enumerate(column.to_pylist()) if not _is_written_number(text))
+            texts = self._with_points(column).to_pylist()
+            row = next(row for row, text in enumerate(texts) if not _is_written_number(text))
             raise self._error(row, name, column[row].as_py(), "a number") from error
         if (wrong := np.flatnonzero(~is_finite(numbers))).size:
             raise self._error(int(wrong[0]), name, numbers[wrong[0]], "a finite number")
@@ -69,6 +73,11 @@ class Columns:
         """A column of texts."""
         return self._filled(name, "a text").cast(self._arrow.string()).to_pylist()
 
+    def holds_dates(self, name: str) -> bool:
+        """Whether its first entry is a date."""
+        first = self._table.column(name)[0].as_py()
+        return hasattr(first, "isoformat") or (isinstance(first, str) and bool(_DATE.fullmatch(first)))
+
     def groups(self, name: str) -> tuple[NDArray[np.int64], list[Any]]:
         """Which of the different entries each row has, and these entries in the order of their appearance."""
         encoded = self._filled(name, "an entry").dictionary_encode()
@@ -88,6 +97,10 @@ class Columns:
         is_fine = _is_written_number if _is_written_number(texts[0]) else self._is_time
         row = next((row for row, text in enumerate(texts) if not is_fine(text)), 0)
         raise self._error(row, name, column[row].as_py(), "a number or a time such as 2024-01-31 12:00:00")
+
+    def _with_points(self, column: Any) -> Any:
+        """Written numbers as Python writes them."""
+        return column
 
     def _is_time(self, text: str) -> bool:
         try:
@@ -137,6 +150,18 @@ class CsvColumns(Columns):
         except arrow.ArrowInvalid as error:
             raise ValueError(f"{path}: {self._unequal_row(path) or error}") from error
         super().__init__(path, table)
+
+    def labels(self, name: str) -> list[Any] | NDArray[Any]:
+        labels = super().labels(name)
+        if self._delimiter == ";" and isinstance(labels, list):
+            numbers = [text.replace(",", ".") for text in labels]
+            return numbers if all(map(_is_written_number, numbers)) else labels
+        return labels
+
+    def _with_points(self, column: Any) -> Any:
+        if self._delimiter != ";" or not self._arrow.types.is_string(column.type):
+            return column
+        return require_package("pyarrow.compute", "Reading tables").replace_substring(column, ",", ".")
 
     def place(self, row: int) -> str:
         # Rows are not lines: some lines are empty, and a text may go over several.

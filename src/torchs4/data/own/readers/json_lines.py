@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from torchs4.data.own.examples import Examples
-from torchs4.data.own.readers.layout import listed, require_names
+from torchs4.data.own.readers.layout import listed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ _USUAL_INPUTS = ("x", "text")
 
 def read_json_lines(path: Path, layout: Layout) -> Examples:
     """One object for each example; empty lines are passed over."""
-    layout.refuse(path, "id", "time")
+    layout.refuse(path, "id", "time", "ignore")
     lines: list[int] = []
     x: list[Any] = []
     y: list[Any] = []
@@ -63,14 +63,16 @@ def _parse(line: str, where: str) -> dict[str, Any]:
 
 def _find_input(names: list[str], layout: Layout, where: str) -> str:
     if len(layout.values) > 1:
-        raise ValueError(f"values is {layout.values}; of JSON Lines, it may name one key, such as 'x'.")
+        raise ValueError(
+            f"{layout.told('values')} is {layout.values}; of JSON Lines, it may name one key, such as 'x'."
+        )
     if layout.values:
-        require_names(layout.values, names, where, "values")
+        layout.require("values", layout.values, names, where)
         return layout.values[0]
     usual = [name for name in _USUAL_INPUTS if name in names]
     if len(usual) != 1:
         raise ValueError(
             f"{where} has {listed(names)}; expected one of 'x' and 'text', or say by "
-            f"values=… which key holds the sequence."
+            f"{layout.how('values')} which key holds the sequence."
         )
     return usual[0]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from torchs4.data.own.answers import TaskName
@@ -22,6 +22,8 @@ class Layout:
 
     with_labels: what is to be learned is there. Without it, the sequences alone are read, and a label that is
         there all the same is left out.
+    ignore: columns to leave out, if they are there.
+    flags: what to call these names in an error, where a person gives them otherwise than in a program.
     """
 
     task: TaskName = "classification"
@@ -31,13 +33,23 @@ class Layout:
     values: tuple[str, ...] = ()
     sample_rate: float | None = None
     with_labels: bool = True
+    ignore: tuple[str, ...] = ()
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+    def told(self, name: str) -> str:
+        """What asks for something, in an error: `label`, or `--target`."""
+        return self.flags.get(name, name)
+
+    def how(self, name: str) -> str:
+        """What to write, in an error: `label=…`, or `--target`."""
+        return self.flags.get(name, f"{name}=…")
 
     def refuse(self, path: Path, *fields: str) -> None:
         """Refuse what means nothing for this format, instead of passing over it."""
-        for field in fields:
-            if getattr(self, field):
+        for name in fields:
+            if value := getattr(self, name):
                 raise ValueError(
-                    f"{field} is {getattr(self, field)!r}, which means nothing for {path}: leave it out."
+                    f"{self.told(name)} is {value!r}, which means nothing for {path}: leave it out."
                 )
 
     def find_label(self, names: Sequence[str], source: str) -> str:
@@ -45,7 +57,7 @@ class Layout:
         if not self.with_labels:
             return next((name for name in (self.label or "label", *_USUAL_LABELS) if name in names), "")
         if self.label:
-            require_names([self.label], names, source, "label")
+            self.require("label", [self.label], names, source)
             return self.label
         if "label" in names:
             return "label"
@@ -54,15 +66,17 @@ class Layout:
             return usual[0]
         problem = f"both {' and '.join(map(repr, usual))}" if usual else "no column 'label'"
         raise ValueError(
-            f"{source} has {problem}: say by label=… which one to learn. There are {listed(names)}."
+            f"{source} has {problem}: say by {self.how('label')} which one to learn. There are "
+            f"{listed(names)}."
         )
 
-
-def require_names(wanted: Iterable[str], names: Sequence[str], source: str, field: str) -> None:
-    """Refuse a name that is not there."""
-    for name in wanted:
-        if name not in names:
-            raise ValueError(f"{source} has no {name!r}, which {field} asks for. There are {listed(names)}.")
+    def require(self, field: str, wanted: Iterable[str], names: Sequence[str], source: str) -> None:
+        """Refuse names that are not there."""
+        if missing := [name for name in wanted if name not in names]:
+            raise ValueError(
+                f"{source} has no {listed(missing)}, which {self.told(field)} asks for. There are "
+                f"{listed(names)}."
+            )
 
 
 def listed(names: Sequence[str]) -> str:

@@ -24,9 +24,11 @@ _PARTS = ("", "_validation", "_test")
 
 def read_npz(path: Path, layout: Layout) -> Examples:
     """Arrays `x`, `y` and perhaps `lengths`, each also with `_validation` and `_test` behind its name."""
-    layout.refuse(path, "id", "time")
+    layout.refuse(path, "id", "time", "ignore")
     if len(layout.values) > 1:
-        raise ValueError(f"values is {layout.values}; of {path}, it may name one array, such as 'x'.")
+        raise ValueError(
+            f"{layout.told('values')} is {layout.values}; of {path}, it may name one array, such as 'x'."
+        )
     x, y = layout.values[0] if layout.values else "x", layout.label or "y"
     arrays = _load(path)
     known = {f"{name}{part}" for name in (x, y, "lengths") for part in _PARTS}

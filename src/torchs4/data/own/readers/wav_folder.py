@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torchs4.data.own.readers.layout import Layout
     from torchs4.data.progress import Progress
 
-_SUFFIXES = (".wav", ".flac", ".ogg")
+RECORDINGS = (".wav", ".flac", ".ogg")
 # Raised when the prepared arrays change meaning.
 _PREPARATION = 1
 
@@ -35,17 +35,24 @@ class _Form(NamedTuple):
 
 
 def read_wav_folder(path: Path, layout: Layout, folder: Path, progress: Progress | None = None) -> Examples:
-    """Recordings with their classes; `folder` keeps what was read."""
-    layout.refuse(path, "label", "id", "time", "values")
+    """Recordings with their classes, or without classes even a single one; `folder` keeps what was read."""
+    layout.refuse(path, "label", "id", "time", "values", "ignore")
     if layout.task != "classification":
         raise ValueError(
             f"task is {layout.task!r}, but the sub-folders of {path} are classes: classify them."
         )
-    clips = _find_clips(path) if layout.with_labels else _find_any_clips(path)
+    if path.is_file() and layout.with_labels:
+        raise ValueError(
+            f"{path} is one recording; to learn, there must be a folder with a sub-folder for each class."
+        )
+    if path.is_file():
+        path, clips = path.parent, [Path(path.name)]
+    else:
+        clips = _find_clips(path) if layout.with_labels else _find_any_clips(path)
     arrays = prepared_arrays(
         folder,
         f"recordings-{_digest(path, clips, layout.sample_rate)}",
-        partial(_read_clips, path, clips, layout.sample_rate, progress),
+        partial(_read_clips, path, clips, layout, progress),
     )
     samples, offsets = arrays["samples"], np.asarray(arrays["offsets"])
     lengths = np.diff(offsets)
@@ -68,10 +75,10 @@ def _find_any_clips(path: Path) -> list[Path]:
     clips = sorted(
         item.relative_to(path)
         for item in path.glob("**/*")
-        if item.suffix.lower() in _SUFFIXES and item.name[0] != "."
+        if item.suffix.lower() in RECORDINGS and item.name[0] != "."
     )
     if not clips:
-        raise ValueError(f"{path} holds no recordings ({', '.join(_SUFFIXES)}).")
+        raise ValueError(f"{path} holds no recordings ({', '.join(RECORDINGS)}).")
     return clips
 
 
@@ -86,11 +93,11 @@ def _find_clips(path: Path) -> list[Path]:
         files = sorted(
             item.name
             for item in (path / name).iterdir()
-            if item.suffix.lower() in _SUFFIXES and item.name[0] != "."
+            if item.suffix.lower() in RECORDINGS and item.name[0] != "."
         )
         if not files:
             raise ValueError(
-                f"{path / name} holds no recordings ({', '.join(_SUFFIXES)}); remove the folder, or put "
+                f"{path / name} holds no recordings ({', '.join(RECORDINGS)}); remove the folder, or put "
                 f"those of its class there."
             )
         clips += [Path(name, file) for file in files]
@@ -107,10 +114,10 @@ def _digest(path: Path, clips: list[Path], sample_rate: float | None) -> str:
 
 
 def _read_clips(
-    path: Path, clips: list[Path], sample_rate: float | None, progress: Progress | None
+    path: Path, clips: list[Path], layout: Layout, progress: Progress | None
 ) -> dict[str, NDArray[Any]]:
     soundfile = require_package("soundfile", "Reading recordings")
-    form, capacity = _look(path, clips, sample_rate, soundfile, progress)
+    form, capacity = _look(path, clips, layout, soundfile, progress)
     samples = np.empty((capacity, form.channels), np.float32)
     lengths = []
     end = 0
@@ -130,18 +137,18 @@ def _read_clips(
 
 
 def _look(
-    path: Path, clips: list[Path], sample_rate: float | None, soundfile: Any, progress: Progress | None
+    path: Path, clips: list[Path], layout: Layout, soundfile: Any, progress: Progress | None
 ) -> tuple[_Form, int]:
     """What the recordings have in common, and room for all their samples."""
     first = _info(path / clips[0], soundfile)
-    form = _Form(round(sample_rate or first.samplerate), first.channels)
+    form = _Form(round(layout.sample_rate or first.samplerate), first.channels)
     capacity = 0
     for clip in reported(clips, "Looking at recordings", progress):
         info = _info(path / clip, soundfile)
-        if info.samplerate != form.rate and sample_rate is None:
+        if info.samplerate != form.rate and layout.sample_rate is None:
             raise ValueError(
                 f"{path / clip} has {info.samplerate:,} samples per second, {path / clips[0]} has "
-                f"{form.rate:,}. Give the sample_rate to bring all of them to."
+                f"{form.rate:,}. Give the {layout.told('sample_rate')} to bring all of them to."
             )
         if info.channels != form.channels:
             raise ValueError(

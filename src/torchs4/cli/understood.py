@@ -1,0 +1,58 @@
+"""What `s4 fit` understood a file to hold, so that a slip shows before anything is learned from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from torchs4.cli.consoles import console
+from torchs4.data.own.stored import StoredSequences
+
+if TYPE_CHECKING:
+    from torchs4.data.own.examples import Examples
+
+# Classes in a line before it says how many more there are.
+_SHOWN = 12
+_RARE_SHOWN = 5
+
+
+def tell_sequences(x: Any, examples: Examples) -> None:
+    """How many sequences there are, how long, of how many channels."""
+    if not isinstance(x, StoredSequences):
+        is_table = hasattr(x, "columns")
+        lengths, channels = ([x.shape[1]] if is_table else list(map(len, x))), 1 if is_table else None
+    else:
+        lengths, channels = x.counts.tolist(), None if x.is_tokens else x.channels
+    low, high = min(lengths), max(lengths)
+    length = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    unit = "characters" if isinstance(x, list) else "tokens" if channels is None else "positions"
+    told = "" if channels is None else f", {channels:,} channel{'s' if channels > 1 else ''}"
+    _say(f"{len(x):,} sequences of {length} {unit}{told}.")
+    # Columns that have names are what they are called.
+    if channels is not None and channels > high and not examples.channels:
+        _say(
+            "There are more channels than positions. Here channels come last: if yours are (examples, "
+            "channels, positions), stop and swap the last two axes, x.transpose(0, 2, 1)."
+        )
+
+
+def tell_classes(y: Any) -> None:
+    """Which classes there are and how many examples of each, so that one that was misspelt shows."""
+    counts = Counter(map(_written, y.tolist() if hasattr(y, "tolist") else y))
+    told = ", ".join(f"{name} {counts[name]:,}" for name in sorted(counts)[:_SHOWN])
+    if (more := len(counts) - _SHOWN) > 0:
+        told += f" and {more:,} more"
+    _say(f"{len(counts):,} class{'es' if len(counts) > 1 else ''}: {told}.")
+    if rare := [name for name, count in counts.items() if count == 1]:
+        shown = ", ".join(rare[:_RARE_SHOWN]) + (" …" if len(rare) > _RARE_SHOWN else "")
+        _say(f"There is a single example of {shown}: nothing will show whether such a class is recognised.")
+
+
+def _written(label: Any) -> str:
+    text = str(label)
+    # Blanks at the ends would not be seen.
+    return text if text == text.strip() and text else repr(text)
+
+
+def _say(text: str) -> None:
+    console.print(text, markup=False, soft_wrap=True)
