@@ -19,6 +19,8 @@ _QUIET = "#9a9ca8"
 _FAINT = "#e6e7ec"
 _BLUE = "#2a6f97"
 _RED = "#d1495b"
+# What the solid and the dotted lines of a run are.
+CURVES = ("validation", "training")
 
 _COLUMNS = 4
 # Pictures of a partly read digit, evenly spaced; the last one is whole.
@@ -93,8 +95,10 @@ def plot_layers(
     return figure
 
 
-def plot_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], metric: Metric) -> Figure:
-    """Loss and a metric of one or more runs against the step; lines are validation, dots training."""
+def plot_curves(
+    runs: Mapping[str, Sequence[Mapping[str, Any]]], metric: Metric, kinds: tuple[str, str] = CURVES
+) -> Figure:
+    """Loss and a metric of one or more runs against the step; kinds: what lines are and what dots are."""
     figure = _figure(9.0, 3.4)
     panels = figure.subplots(1, 2)
     colours = (_BLUE, _RED, "#edae49", "#66a182", "#6a4c93", _INK)
@@ -112,7 +116,7 @@ def plot_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], metric: Metric)
                 # Without markers a single point would not show; many would hide the line.
                 axes.plot(steps, values, color=colour, markersize=4 if len(steps) < 20 else 0, **style)
     for axes, what in zip(panels, ("loss", metric.label), strict=True):
-        axes.set_title(f"{what} (solid: validation, dotted: training)", fontsize=9, color=_INK, loc="left")
+        axes.set_title(f"{what} (solid: {kinds[0]}, dotted: {kinds[1]})", fontsize=9, color=_INK, loc="left")
         axes.set_xlabel("step", fontsize=9, color=_INK)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(color=_FAINT)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from sklearn.base import clone
@@ -16,10 +18,12 @@ from small import QUICK, waves
 
 from torchs4 import LSTMConfig, S4BlockConfig, SequenceModelConfig
 from torchs4.data.augmentation import Augmentation
-from torchs4.estimators import S4Classifier
+from torchs4.estimators import S4Classifier, S4Forecaster, S4Regressor
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+FRAME = pandas.DataFrame({"a": [0.0, 1.0], "b": [2.0, 3.0], "c": [4.0, 5.0]})
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +149,84 @@ def test_a_single_graph_takes_whole_sequences(fitted: S4Classifier, tmp_path: Pa
     for classifier in (fitted, several):
         file = classifier.export(tmp_path / "model.onnx")
         session = onnxruntime.InferenceSession(file)
+        notes = session.get_modelmeta().custom_metadata_map
+        assert json.loads(notes["classes"]) == classifier.classes_.tolist()
         for length in (40, 23):
             samples = x[:, :length, None].astype(np.float32)
             (probabilities,) = session.run(["probabilities"], {"samples": samples})
             assert np.allclose(probabilities, classifier.predict_proba(x[:, None, :length]), atol=1e-4)
     with pytest.raises(ValueError, match="bidirectional"):
         S4Classifier(**QUICK, bidirectional=True).fit(x, y).export(tmp_path / "other.onnx")
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (FRAME.replace(3.0, np.nan), "X holds NaN at row 1, column 'b'"),
+        (FRAME.replace(3.0, np.inf), "X holds inf at row 1, column 'b'"),
+        (FRAME.astype("Int64").replace(3, pandas.NA), "X holds NaN at row 1, column 'b'"),
+        (FRAME.assign(city=["x", "y"]), r"the text 'x' at row 0, column 'city'.*X.drop\(columns='city'\)"),
+        (FRAME.replace(3.0, np.nan).to_numpy(), "X holds NaN at example 1, position 1"),
+        (np.full((2, 3, 4), np.nan), "example 0, channel 0, position 0"),
+    ],
+    ids=["gap", "infinite", "NA", "text", "array", "channels"],
+)
+def test_what_is_no_number_is_named_by_its_place(x: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        S4Classifier(**QUICK).fit(x, ["p", "q"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "y", "message"),
+    [
+        (S4Classifier, pandas.Series(["p", None]), "y holds nothing .* at row 1"),
+        (S4Classifier, [1.0, np.nan], "y holds nothing .* at row 1"),
+        (S4Regressor, [1.0, np.nan], "y holds nothing .* at row 1"),
+        (S4Regressor, [1.0, None], "y holds nothing .* at row 1"),
+        (S4Regressor, ["1.5", "dear"], "y holds 'dear' at row 1.*S4Classifier"),
+    ],
+)
+def test_what_is_no_answer_is_named_by_its_row(kind: Any, y: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind(**QUICK).fit(FRAME, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": -1}, "epochs is -1; it must be at least 1"),
+        ({"learning_rate": "fast"}, "learning_rate is 'fast'; expected a positive number"),
+        ({"learning_rate": -1}, "learning_rate is -1; expected a positive number"),
+    ],
+)
+def test_options_that_mean_nothing_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        S4Classifier(**{**QUICK, **options}).fit(FRAME, ["p", "q"])
+
+
+def test_more_channels_than_positions_are_asked_about() -> None:
+    x, y = waves(8, length=12)
+    with pytest.warns(UserWarning, match=r"12 channels of length 1.*X.transpose\(0, 2, 1\)"):
+        S4Classifier(**{**QUICK, "epochs": 1}).fit(x[:, :, None], y)
+
+
+def test_a_forecaster_is_not_read_from_a_classifiers_folder(fitted: S4Classifier, tmp_path: Path) -> None:
+    fitted.save(tmp_path / "saved")
+    with pytest.raises(ValueError, match=r"describes a S4Classifier.*Call S4Classifier.load instead"):
+        S4Forecaster.load(tmp_path / "saved")
+    with pytest.raises(ValueError, match=r"holds a S4Classifier, not a S4Regressor"):
+        S4Regressor.load(tmp_path / "saved")
+    for kind in (S4Classifier, S4Forecaster):
+        with pytest.raises(ValueError, match=r"There is no folder .*nothere"):
+            kind.load(tmp_path / "nothere")
+
+
+def test_nothing_points_to_a_folder_that_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = waves(8, length=12)
+    S4Classifier(**{**QUICK, "epochs": 1, "verbose": 2}).fit(x, y)
+    shown = capsys.readouterr().out
+    assert "On the training examples themselves: accuracy" in shown
+    assert "Everything is in" not in shown
 
 
 def test_scikit_learn_builds_with_it() -> None:
@@ -230,7 +306,7 @@ X, Y = waves(16)
         (X, ["same"] * 16, {}, "All 16 examples have the class 'same'.*at least two"),
         (X, Y[:-1], {}, "inconsistent numbers of samples"),
         (X, np.linspace(0, 1, 16), {}, "Unknown label type"),
-        (np.where(X > 1, np.nan, X), Y, {}, "contains NaN"),
+        (np.where(X > 1, np.nan, X), Y, {}, "X holds NaN at example 0, position 4"),
         (X[:, None, None], Y, {}, r"shape \(16, 1, 1, 40\)"),
         ([X[0], X[1][None], *X[2:, None].repeat(2, 1)], Y, {}, "Example 2 has 2 channels"),
         ([X[0], X[1][:0], *X[2:]], Y, {}, "Example 1 is empty"),

@@ -135,6 +135,21 @@ def test_what_was_understood_is_told_first(tmp_path: Path, capsys: pytest.Captur
     assert "x.transpose(0, 2, 1)" in shown
 
 
+def test_epochs_are_passes_over_the_examples_in_everything_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchs4.training.display._LINE_EVERY", 0.0)
+    x, y = waves(20, length=6)
+    np.savez("few.npz", x=x, y=y)
+    assert run("fit", "few.npz", *SMALL[:-1], 10, "--output", "model", "--test-fraction", 0) == 0
+    shown = capsys.readouterr().out
+    assert "epoch 1/10" in shown
+    assert "epoch 10/10" in shown
+    assert max(int(epoch) for epoch in re.findall(r"^epoch +(\d+) ", shown, re.MULTILINE)) == 10
+    curves = (tmp_path / "model" / "training-1" / "curves.png").read_bytes()
+    assert curves[:4] == b"\x89PNG"
+
+
 def test_many_classes_are_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     tell_classes([f"c{number:02}" for number in range(40) for _ in range(2)])
     assert capsys.readouterr().out.strip().endswith("c11 2 and 28 more.")
@@ -221,7 +236,9 @@ def test_classes_that_are_rare_or_were_never_learned_are_told(
     assert (
         "2 test sequences are of classes that were not learned (new, newer), and count as mistakes" in shown
     )
-    assert "what is called validation below are the same ones" in shown
+    assert "figures of the training are of these themselves" in shown
+    assert "On the training examples themselves: accuracy" in shown
+    assert "alidation" not in shown
 
 
 def test_a_folder_of_recordings_is_learned(tmp_path: Path) -> None:

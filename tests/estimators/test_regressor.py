@@ -47,7 +47,7 @@ def test_several_values_are_predicted_at_once() -> None:
 
 def test_values_that_are_no_numbers_are_refused() -> None:
     x, y = ramps(8)
-    with pytest.raises(ValueError, match="no numbers"):
+    with pytest.raises(ValueError, match="y holds 'high' at row 0"):
         S4Regressor(**QUICK).fit(x, ["high"] * 8)
     with pytest.raises(ValueError, match="contains NaN"):
         S4Regressor(**QUICK).fit(x, np.where(y > 1000, np.nan, y))

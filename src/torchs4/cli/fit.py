@@ -133,8 +133,8 @@ def fit(arguments: list[str]) -> int:
         validation = _inputs(others, chosen.tokens), others.y
     if validation is None and usual_validation_fraction(len(kept)) is None:
         console.print(
-            f"{len(kept):,} sequences are too few to spare any: all are learned from, and what is called "
-            f"validation below are the same ones.",
+            f"{len(kept):,} sequences are too few to spare any: all are learned from, and figures of the "
+            f"training are of these themselves.",
             soft_wrap=True,
         )
     try:

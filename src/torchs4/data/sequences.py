@@ -60,6 +60,7 @@ class SequenceData:
 
     task: what a model is asked about its inputs.
     test: None where nothing was set aside to measure with at the end.
+    learns_all: validation holds the training examples themselves, as none could be spared.
     """
 
     input: InputDescription
@@ -67,6 +68,12 @@ class SequenceData:
     train: Split
     validation: Split
     test: Split | None
+    learns_all: bool = False
+
+    @property
+    def passes(self) -> int:
+        """How often every training example is shown in what a run calls an epoch."""
+        return len(self.train) // self.train.distinct
 
 
 class DataConfig(Protocol):

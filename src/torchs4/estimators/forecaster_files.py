@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from torchs4.configuration import from_plain, to_plain
+from torchs4.estimators.saving import kind_of, require_estimator
 from torchs4.models import ForecastModel, ForecastModelConfig
 
 if TYPE_CHECKING:
@@ -74,19 +75,18 @@ def save_forecaster(forecaster: S4Forecaster, folder: Path) -> None:
 def load_forecaster(kind: type[Forecaster], folder: Path) -> Forecaster:
     """The forecaster that `save_forecaster` wrote."""
     path = folder / _DESCRIPTION
-    if not path.is_file():
-        raise ValueError(f"{folder} holds no {_DESCRIPTION}. Pass a folder that a forecaster's save wrote.")
+    require_estimator(folder)
+    if (other := kind_of(folder)) not in (None, _KIND):
+        raise ValueError(f"{path} describes a {other}, not a {_KIND}. Call {other}.load instead.")
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
-        form, name = description["format"], description["estimator"]
+        form = description["format"]
         parameters, fitted = dict(description["parameters"]), dict(description["fitted"])
         members, series, model = int(description["members"]), description["series"], description["model"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{path} is damaged, or was not written by a forecaster's save ({error!r})."
         ) from error
-    if name != _KIND:
-        raise ValueError(f"{path} describes a {name}, not a {_KIND}. Call {name}.load instead.")
     if form != _FORMAT:
         raise ValueError(
             f"{path} has format {form}; this version of torchs4 reads format {_FORMAT}. Install the version "

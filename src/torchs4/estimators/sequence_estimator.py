@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
@@ -157,6 +158,7 @@ class SequenceEstimator(BaseEstimator):
         # A run that is kept can only be continued with the seed that it began with.
         given_state = 0 if self.random_state is None and self.output is not None else self.random_state
         seeds = check_random_state(given_state).randint(2**31 - 1, size=self.ensemble).tolist()
+        fraction = 0.0 if validation is not None else self._fraction_held_out(len(x))
         members: list[SequenceModel] = []
         with ExitStack() as held:
             place = Path(self.output or held.enter_context(TemporaryDirectory(prefix="torchs4-")))
@@ -167,22 +169,21 @@ class SequenceEstimator(BaseEstimator):
                     task=task,
                     sample_rate=self.sample_rate,
                     normalize=self.normalize,
-                    validation=self._held_out(x, y) if validation is None else validation,
+                    # The epoch that does best on the examples themselves is nearly always a late one.
+                    validation=(x, y) if fraction is None else fraction if validation is None else validation,
                     seed=seed,
                     **options,
                 )
-                members.append(self._fit_member(adjust(data), place / f"training-{number}", number, seed))
+                data = replace(adjust(data), learns_all=fraction is None)
+                members.append(self._fit_member(data, place / f"training-{number}", number, seed))
         self.members_ = members
         self.n_channels_ = channels_of(x)
         return self
 
-    def _held_out(self, x: Any, y: Any) -> float | tuple[Any, Any]:
+    def _fraction_held_out(self, examples: int) -> float | None:
         fraction = self.validation_fraction
         if fraction == "auto":
-            fraction = usual_validation_fraction(len(x))
-        if fraction is None:
-            # The epoch that does best on the examples themselves is nearly always a late one.
-            return x, y
+            return usual_validation_fraction(examples)
         if isinstance(fraction, str):
             raise ValueError(f'validation_fraction is {fraction!r}; expected a share, "auto" or None.')
         return fraction
@@ -222,17 +223,24 @@ class SequenceEstimator(BaseEstimator):
         }
         model = with_options(model, **{name: value for name, value in wishes.items() if value is not None})
         if self.learning_rate is not None:
+            if not isinstance(self.learning_rate, Real) or not self.learning_rate > 0:
+                raise ValueError(
+                    f"learning_rate is {self.learning_rate!r}; expected a positive number such as 0.005."
+                )
             optim = with_rates(optim, self.learning_rate)
         repeats = plan.repeats
         if self.batch_size is not None:
             optim = replace(optim, batch_size=self.batch_size)
             repeats = repeats_for(len(data.train), self.batch_size, 1) if self.epochs else repeats
         if self.epochs is not None:
-            # Passes over the examples, as everywhere else.
-            repeats = min(repeats, self.epochs)
-            budget = replace(budget, epochs=-(-self.epochs // repeats))
+            epochs = self.epochs.item() if isinstance(self.epochs, np.integer) else self.epochs
+            require_whole("epochs", epochs, 1)
+            # Passes over the examples, as everywhere else: exactly so many.
+            repeats = max(count for count in range(1, repeats + 1) if epochs % count == 0)
+            rounds = epochs // repeats
+            budget = replace(budget, epochs=rounds, early_stop=max(rounds // 3, 1))
         # Examples that are learned from always improve.
-        if not self.early_stopping or len(data.validation) >= len(data.train):
+        if not self.early_stopping or data.learns_all:
             budget = replace(budget, early_stop=0)
         if self.max_minutes is not None:
             budget = replace(budget, max_minutes=self.max_minutes / self.ensemble)

@@ -5,6 +5,7 @@ Axes: n examples, L positions, d channels. Here channels come first, (n, d, L); 
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,7 @@ def read_sequences(estimator: Any, X: Any, reset: bool, same_length: bool = Fals
     if reset or (same_length and np.ndim(values) < 3):
         # Names of columns alone; their number is compared below.
         values = validate_data(estimator, values, reset=reset, skip_check_array=True, ensure_2d=False)
+    _require_numbers(values)
     array = check_array(
         values, dtype=np.float32, allow_nd=True, ensure_min_samples=1, estimator=estimator, input_name="X"
     )
@@ -59,6 +61,12 @@ def read_sequences(estimator: Any, X: Any, reset: bool, same_length: bool = Fals
         return array[:, :, None]
     if not array.shape[1]:
         raise ValueError(f"X has shape {array.shape}, without channels; expected {_SHAPES}.")
+    if reset and array.shape[1] > array.shape[2]:
+        warnings.warn(
+            f"X has shape {array.shape}, which is read as {array.shape[1]} channels of length "
+            f"{array.shape[2]}. If its last axis holds the channels, pass X.transpose(0, 2, 1).",
+            stacklevel=3,
+        )
     return array.transpose(0, 2, 1)
 
 
@@ -97,6 +105,57 @@ def require_different(sequences: Sequences) -> None:
         f"X is always {', '.join(f'{value:g}' for value in first)}, at every position of all "
         f"{len(lengths)} sequences: there is nothing to tell them apart by."
     )
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell holds nothing, as Python, NumPy or pandas write that."""
+    if isinstance(value, float | np.floating):
+        return bool(np.isnan(value))
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _require_numbers(X: Any) -> None:
+    """Refuse texts, gaps and infinite numbers by their place; whatever else is wrong, scikit-learn says."""
+    names = list(getattr(X, "columns", ()))
+    array = np.asarray(X)
+    if array.ndim not in (2, 3):
+        return
+    if array.dtype.kind in "OU":
+        wrong = next((place for place in np.ndindex(array.shape) if not is_number(array[place])), None)
+    elif array.dtype.kind == "f" and not np.isfinite(array).all():
+        wrong = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+    else:
+        wrong = None
+    if wrong is None:
+        return
+    value = array[wrong]
+    if names:
+        place = f"row {wrong[0]}, column {names[wrong[1]]!r}"
+    else:
+        axes = ("example", "position") if array.ndim == 2 else ("example", "channel", "position")
+        place = ", ".join(f"{axis} {number}" for axis, number in zip(axes, wrong, strict=True))
+    if isinstance(value, str):
+        advice = (
+            f"a column of texts has to be left out, X.drop(columns={names[wrong[1]]!r})"
+            if names
+            else "leave it out"
+        )
+        raise ValueError(
+            f"X holds the text {str(value)!r} at {place} (counted from 0); expected numbers: {advice}."
+        )
+    told = "NaN" if is_missing(value) else value
+    fill = ", or fill gaps, for instance by X.interpolate(axis=1)" if names else ", or fill gaps"
+    raise ValueError(f"X holds {told} at {place} (counted from 0). Leave such examples out{fill}.")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a cell may be read as a finite number; what is no text either is left to scikit-learn."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return False
+    return not is_missing(value) and not (isinstance(value, float) and np.isinf(value))
 
 
 def _is_texts(X: Any) -> bool:

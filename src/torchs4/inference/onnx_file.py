@@ -6,6 +6,7 @@ Axes: B batch, L positions.
 from __future__ import annotations
 
 import copy
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +34,8 @@ def export_onnx_file(
 
     It gives "probabilities" of the classes, or the "prediction" of values in the data's units; of several
     models, their mean. The models read step by step inside it, so its size does not depend on the length.
+    Names of classes or values, in the order of the output, are in the graph's metadata: "classes" or
+    "columns", a list as JSON writes it.
     rate: step size of the samples relative to training.
     """
     models = list(models) if isinstance(models, list | tuple) else [models]  # type: ignore[list-item]
@@ -52,10 +55,12 @@ def export_onnx_file(
     mean = each[0] if len(each) == 1 else graph.node("Mean", *each)
     name = "prediction" if is_values else "probabilities"
     graph.add_output(name, mean, _FLOAT, ("batch", config.output_size))
+    # In the order of the graph's output.
+    notes = {"columns" if is_values else "classes": json.dumps(config.names)} if config.names else {}
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        new.write_bytes(graph.written("sequences"))
+        new.write_bytes(graph.written("sequences", notes))
         os.replace(new, path)
     finally:
         new.unlink(missing_ok=True)

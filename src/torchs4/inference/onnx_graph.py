@@ -10,7 +10,7 @@ from torch import Tensor
 from torchs4.inference.onnx_package import onnx
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 # The first set of operators with GELU, and the file format that came with it.
 _OPERATORS, _FILE_FORMAT = 20, 10
@@ -76,8 +76,8 @@ class Graph:
         """The graph of a step, as an operator that repeats it wants it: states first, what comes in last."""
         return self._made(name, [*self._inputs[1:], self._inputs[0]], [*self._outputs[1:], self._outputs[0]])
 
-    def written(self, name: str) -> bytes:
-        """The graph as a file's content, checked by ONNX's own rules."""
+    def written(self, name: str, notes: Mapping[str, str] | None = None) -> bytes:
+        """The graph as a file's content, checked by ONNX's own rules, with notes as its metadata."""
         graph = self._made(name, self._inputs, self._outputs)
         model = onnx.helper.make_model(
             graph,
@@ -85,6 +85,7 @@ class Graph:
             ir_version=_FILE_FORMAT,
             producer_name="torchs4",
         )
+        onnx.helper.set_model_props(model, dict(notes or {}))
         onnx.checker.check_model(model, full_check=True)
         content: bytes = model.SerializeToString()
         return content

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torchs4.data.sequences import SequenceData
     from torchs4.tasks import Metric
     from torchs4.training.progress import StepReport
 
@@ -79,13 +80,14 @@ class Display:
             place = f"epoch {report.epoch}/{report.epochs}  step {report.step}/{report.total_steps}"
             self.warn(f"{self._title}{place}  {figures}{left}")
 
-    def measured(self, record: dict[str, Any], metric: Metric, is_best: bool) -> None:
+    def measured(self, record: dict[str, Any], metric: Metric, is_best: bool, data: SequenceData) -> None:
         """The model was measured on validation examples."""
+        measured = "the same afterwards" if data.learns_all else "validation"
         parts = (
             f"{title} loss {record[f'{kind}_loss']:.3f} ({metric.tell(record[f'{kind}_{metric.name}'])})"
-            for title, kind in (("training", "train"), ("validation", "validation"))
+            for title, kind in (("training", "train"), (measured, "validation"))
         )
-        place = f"epoch {record['epoch']:>3}  step {record['step']:>6}"
+        place = f"epoch {record['epoch'] * data.passes:>3}  step {record['step']:>6}"
         text = "  ".join([place, *parts, _duration(record["seconds"])])
         self.say(text + ("  best so far" if is_best else ""))
 
@@ -126,7 +128,7 @@ class BriefDisplay(Display):
     def say(self, text: str) -> None:
         pass
 
-    def measured(self, record: dict[str, Any], metric: Metric, is_best: bool) -> None:
+    def measured(self, record: dict[str, Any], metric: Metric, is_best: bool, data: SequenceData) -> None:
         pass
 
 

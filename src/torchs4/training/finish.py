@@ -18,7 +18,6 @@ from torchs4.training.provenance import peak_memory_mb, provenance
 if TYPE_CHECKING:
     from torchs4.data.sequences import SequenceData
     from torchs4.models import Model
-    from torchs4.tasks import Task
     from torchs4.training.display import Display
     from torchs4.training.loop import Trainer
     from torchs4.training.run_folder import RunFolder
@@ -50,6 +49,7 @@ def finish(trainer: Trainer, pictures: bool = True) -> dict[str, Any]:
         f"best_validation_{trainer.metric.name}": progress.best,
         "best_epoch": progress.best_epoch,
         "epochs": progress.epoch,
+        "passes_per_epoch": data.passes,
         "stopped_early": trainer.has_stalled and progress.step < trainer.total_steps,
         "steps": progress.step,
         "training_examples": data.train.distinct,
@@ -83,7 +83,8 @@ def load_best(folder: RunFolder, display: Display) -> Model:
 def draw(folder: RunFolder, model: Model, data: SequenceData) -> None:
     """Write curves.png, and kernels.png if there are any."""
     metric = data.task.metrics[0]
-    curves = plots.plot_curves({folder.path.name: folder.curve(metric)}, metric)
+    kinds = ("the training examples afterwards", "meanwhile") if data.learns_all else plots.CURVES
+    curves = plots.plot_curves({folder.path.name: folder.curve(metric)}, metric, kinds)
     curves.savefig(folder.curves, dpi=120)
     layers = [module for module in model.modules() if isinstance(module, SSMLayer)]
     if not layers or isinstance(model, Informer):
@@ -105,22 +106,28 @@ def draw(folder: RunFolder, model: Model, data: SequenceData) -> None:
     plots.plot_layers(kernels, image).savefig(folder.kernels, dpi=120)
 
 
-def report(summary: dict[str, Any], task: Task, folder: RunFolder, display: Display) -> None:
+def report(summary: dict[str, Any], data: SequenceData, folder: RunFolder, display: Display) -> None:
     """Say how it went."""
-    metric = task.metrics[0]
-    measured = f"Validation {metric.tell(summary[f'best_validation_{metric.name}'])}"
+    task, metric = data.task, data.task.metrics[0]
+    best_epoch = summary["best_epoch"] * data.passes
+    figure = metric.tell(summary[f"best_validation_{metric.name}"])
+    measured = f"Validation {figure}"
+    if data.learns_all:
+        measured = f"On the training examples themselves: {figure}"
     if "test_examples" in summary:
         figures = ", ".join(each.tell(summary[f"test_{each.name}"]) for each in task.metrics)
         validation = metric.show(summary[f"best_validation_{metric.name}"])
         measured = f"Test {figures} on {summary['test_examples']:,} examples, validation {validation}"
     if summary["stopped_early"]:
         display.say(
-            f"Ended after epoch {summary['epochs']}: validation had not improved since epoch "
-            f"{summary['best_epoch']} (--budget.early-stop)."
+            f"Ended after epoch {summary['epochs'] * data.passes}: validation had not improved since epoch "
+            f"{best_epoch} (--budget.early-stop)."
         )
     files = ", ".join(path.name for path in (folder.curves, folder.kernels) if path.is_file())
     display.say(
-        f"{measured} (best epoch {summary['best_epoch']}), {summary['parameters']:,} parameters, "
-        f"{summary['training_seconds'] / 60:.1f} minutes.\n"
-        f"Everything is in {folder.path}: summary.json, {files}, best/ …"
+        f"{measured} (best epoch {best_epoch}), {summary['parameters']:,} parameters, "
+        f"{summary['training_seconds'] / 60:.1f} minutes."
     )
+    # Without pictures, nobody is going to look into it.
+    if files:
+        display.say(f"Everything is in {folder.path}: summary.json, {files}, best/ …")

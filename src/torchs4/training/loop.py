@@ -343,7 +343,7 @@ class Trainer:
             self.folder.add_metrics(record)
             if is_best:
                 replace_folder(self.folder.best, model.save_pretrained)
-        self.display.measured(record, self.metric, is_best)
+        self.display.measured(record, self.metric, is_best, self.data)
         return value
 
     def save(self) -> None:
@@ -429,8 +429,8 @@ class Trainer:
         speed, means = self._speed.per_second(), progress.means()
         left = (self.total_steps - progress.step) * self.config.optim.batch_size / speed if speed else None
         return StepReport(
-            epoch=progress.epoch + 1,
-            epochs=math.ceil(self.total_steps / self.steps_per_epoch),
+            epoch=math.ceil((progress.epoch + progress.batch / self.steps_per_epoch) * self.data.passes),
+            epochs=math.ceil(self.total_steps / self.steps_per_epoch) * self.data.passes,
             step=progress.step,
             total_steps=self.total_steps,
             loss=means[0],

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class StepReport(NamedTuple):
     """How the run stands after a step. Loss and metrics are of the epoch so far.
 
+    epoch, epochs: passes over the examples, some of which may be shown several times between measurements.
+
     After the first step, which prepares, speed and time left are not known yet: 0 and None.
     """
 

@@ -170,7 +170,7 @@ def run(
         display.say(_introduction(trainer))
         trainer.run()
         summary = finish(trainer, pictures)
-        report(summary, data.task, folder, display)
+        report(summary, data, folder, display)
         best = load_best(folder, display)
     accelerator.end_training()
     return FinishedRun(folder.path, best, summary)
@@ -181,6 +181,8 @@ def _introduction(trainer: Trainer) -> str:
     parameters = sum(parameter.numel() for parameter in trainer.bare_model.parameters())
     splits = (("training", data.train), ("validation", data.validation), ("test", data.test))
     counts = ", ".join(f"{split.distinct:,} {name}" for name, split in splits if split is not None)
+    if data.learns_all:
+        counts = f"{data.train.distinct:,} training"
     return (
         f"{folder.name()}: {counts} examples of length {data.input.length:,}; {parameters:,} parameters; "
         f"run folder {folder.path}"
