@@ -38,7 +38,7 @@ def read_sequences(estimator: Any, X: Any, reset: bool, same_length: bool = Fals
     if parts is not None and len({part.shape for part in parts}) > 1:
         return _different(parts)
     values = X if parts is None else np.stack(parts)
-    if reset or (same_length and np.ndim(values) < 3):
+    if reset or (same_length and getattr(values, "ndim", 2) < 3):
         # Names of columns alone; their number is compared below.
         values = validate_data(estimator, values, reset=reset, skip_check_array=True, ensure_2d=False)
     _require_numbers(values)

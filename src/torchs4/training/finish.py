@@ -83,7 +83,7 @@ def load_best(folder: RunFolder, display: Display) -> Model:
 def draw(folder: RunFolder, model: Model, data: SequenceData) -> None:
     """Write curves.png, and kernels.png if there are any."""
     metric = data.task.metrics[0]
-    kinds = ("the training examples afterwards", "meanwhile") if data.learns_all else plots.CURVES
+    kinds = ("training, afterwards", "meanwhile") if data.learns_all else plots.CURVES
     curves = plots.plot_curves({folder.path.name: folder.curve(metric)}, metric, kinds)
     curves.savefig(folder.curves, dpi=120)
     layers = [module for module in model.modules() if isinstance(module, SSMLayer)]
