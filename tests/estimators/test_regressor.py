@@ -49,5 +49,5 @@ def test_values_that_are_no_numbers_are_refused() -> None:
     x, y = ramps(8)
     with pytest.raises(ValueError, match="y holds 'high' at row 0"):
         S4Regressor(**QUICK).fit(x, ["high"] * 8)
-    with pytest.raises(ValueError, match="y holds nothing .* at row 0"):
+    with pytest.raises(ValueError, match=r"y holds nothing .* at row 0"):
         S4Regressor(**QUICK).fit(x, np.where(y > 1000, np.nan, y))
