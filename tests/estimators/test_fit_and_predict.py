@@ -159,7 +159,9 @@ def test_epochs_are_passes_over_the_examples_in_everything_shown(
 
 def test_many_classes_are_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     tell_classes([f"c{number:02}" for number in range(40) for _ in range(2)])
-    assert capsys.readouterr().out.strip().endswith("c11 2 and 28 more.")
+    assert capsys.readouterr().out.strip().endswith("c11 (2) and 28 more.")
+    tell_classes(["saw", "SAW", "sine", "saw", "sine"])
+    assert "classes of their own: SAW and saw." in capsys.readouterr().out
 
 
 def test_a_column_of_row_numbers_is_left_out_with_a_word(
@@ -290,6 +292,7 @@ def test_a_folder_of_recordings_is_learned(tmp_path: Path) -> None:
         ),
         ("v,a,b\n1.5,1,2\n2.5,3,4\n", ["--target", "v", "--balanced"], "about classes"),
         ("a,b\n1,2\n", [], "say by --target which one to learn"),
+        (",".join([*map(str, range(50)), "kind"]), [], "'19' and 31 more, the last of them 'kind'"),
         ("kind,a,b\nx,1,2\n", ["--target", "kind", "--values", "c"], "'c', which --values asks for"),
         ("kind,id,b\nx,1,2\n", ["--target", "kind"], "by --id; .* leave it out by --ignore"),
         ("when,v,w\n2024-01-01 00:00,1,2\n", ["--target", "v"], "'when' holds dates.*--horizon 24"),
@@ -326,14 +329,10 @@ def test_predicting_with_something_else_is_refused_in_words(
     ids=["cut", "nested", "deeper", "unknown"],
 )
 def test_a_damaged_layout_is_told(
-    layout: str,
-    message: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    layout: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # The model itself is fine.
-    monkeypatch.setattr("torchs4.cli.predict.load_estimator", lambda folder: None)
+    # Told before the model is read.
+    (tmp_path / "estimator.json").write_text("{}")
     (tmp_path / "data.json").write_text(layout)
     assert run("predict", tmp_path, "new.csv") == 1
     assert message in " ".join(capsys.readouterr().err.split())

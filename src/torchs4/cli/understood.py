@@ -39,10 +39,18 @@ def tell_sequences(x: Any, examples: Examples) -> None:
 def tell_classes(y: Any) -> None:
     """Which classes there are and how many examples of each, so that one that was misspelt shows."""
     counts = Counter(map(_written, y.tolist() if hasattr(y, "tolist") else y))
-    told = ", ".join(f"{name} {counts[name]:,}" for name in sorted(counts)[:_SHOWN])
+    # 7 examples of the class 3 are not "3 7".
+    form = "{} ({:,})" if any(name[-1].isdigit() for name in counts) else "{} {:,}"
+    told = ", ".join(form.format(name, counts[name]) for name in sorted(counts)[:_SHOWN])
     if (more := len(counts) - _SHOWN) > 0:
         told += f" and {more:,} more"
     _say(f"{len(counts):,} class{'es' if len(counts) > 1 else ''}: {told}.")
+    alike: dict[str, list[str]] = {}
+    for name in sorted(counts):
+        alike.setdefault(name.strip("' ").casefold(), []).append(name)
+    if pairs := [names for names in alike.values() if len(names) > 1]:
+        shown = "; ".join(" and ".join(names) for names in pairs[:_RARE_SHOWN])
+        _say(f"These differ only in blanks or capitals, and are taken for classes of their own: {shown}.")
     if rare := [name for name, count in counts.items() if count == 1]:
         shown = ", ".join(rare[:_RARE_SHOWN]) + (" …" if len(rare) > _RARE_SHOWN else "")
         _say(f"There is a single example of {shown}: nothing will show whether such a class is recognised.")

@@ -80,6 +80,7 @@ class Layout:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as an error shows them; of thousands, the first ones."""
+    """Names as an error shows them; of thousands, the first ones and the last, which often is the label."""
     more = len(names) - _NAMES_SHOWN
-    return ", ".join(map(repr, names[:_NAMES_SHOWN])) + (f" and {more:,} more" if more > 0 else "")
+    shown = ", ".join(map(repr, names[:_NAMES_SHOWN]))
+    return f"{shown} and {more:,} more, the last of them {names[-1]!r}" if more > 0 else shown
