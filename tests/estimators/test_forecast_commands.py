@@ -39,6 +39,7 @@ def test_fit_tells_how_good_it_is_and_predict_goes_on(
     arguments = ["--target", "OT", "--horizon", "8", "--time", "date", "--steps", "10", "--history", "24"]
     assert main(["fit", str(path), *arguments, "--output", str(run)]) == 0
     told = " ".join(capsys.readouterr().out.split())
+    assert "Left out, because they hold text: remark" in told
     assert "Learning from the first 80% of the rows, to forecast the others …" in told
     assert "Learning from all rows …" in told
     assert "OT: mean absolute error" in told
@@ -60,6 +61,10 @@ def test_fit_tells_how_good_it_is_and_predict_goes_on(
     printed = capsys.readouterr().out.strip().splitlines()
     assert len(printed) == 3
     assert printed[1].startswith("2024-01-14 08:00:00,")
+    pandas.read_csv(newer).drop(index=[300]).to_csv(tmp_path / "gap.csv", index=False)
+    assert main(["predict", str(run), str(tmp_path / "gap.csv")]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith("gap.csv: 1 row, 2024-01-13 12:00:00, was missing")
     rare = pandas.read_csv(newer).iloc[::2]
     rare.to_csv(tmp_path / "rare.csv", index=False)
     assert main(["predict", str(run), str(tmp_path / "rare.csv")]) == 1

@@ -287,11 +287,14 @@ def test_what_came_is_drawn_where_it_came() -> None:
         fitted().plot(truth=later.iloc[:HORIZON])
 
 
-def test_a_picture_has_a_panel_for_each_target() -> None:
+def test_a_picture_has_a_panel_for_each_target(monkeypatch: pytest.MonkeyPatch) -> None:
     future = pandas.DataFrame({"holiday": np.ones(HORIZON)})
     figure = planned().plot(future=future)
     assert [axes.get_title(loc="left")[:5] for axes in figure.axes] == ["load:", "price"]
     assert len(planned().plot(future=future, target="price").axes) == 1
+    monkeypatch.setattr("torchs4.estimators.forecaster._MOST_PANELS", 1)
+    (axes,) = planned().plot(future=future).axes
+    assert axes.get_title(loc="left").endswith("(1 of 2; target and name choose others)")
 
 
 def test_times_come_back_as_they_came() -> None:

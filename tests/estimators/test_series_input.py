@@ -61,7 +61,7 @@ def test_calendars_with_holes_are_regular(frequency: str) -> None:
     one = read(numbered(index))
     assert one.times is not None
     assert list(one.times) == list(index.to_numpy().astype("M8[us]"))
-    with pytest.warns(UserWarning, match=r"1 row between .* were missing"):
+    with pytest.warns(UserWarning, match=r"1 row, .*, was missing"):
         gap = read(numbered(index.delete(30)))
     assert gap.times is not None
     assert list(gap.times) == list(one.times)
@@ -115,3 +115,9 @@ def test_zones_and_whole_numbers_are_kept() -> None:
     assert years.times.dtype == np.int64
     with pytest.raises(ValueError, match="column 'year', row 2: found nothing; expected a time"):
         read(numbered(range(3)).assign(year=[1990, None, 1992]), "year")
+
+
+def test_days_of_a_zone_with_summer_time_say_what_to_do() -> None:
+    index = pandas.date_range("2024-03-01", periods=60, tz="Europe/Berlin")
+    with pytest.raises(ValueError, match=r"23:00:00 after .* Europe/Berlin: .* leave the zone out"):
+        read(numbered(index))

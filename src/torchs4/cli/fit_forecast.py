@@ -71,6 +71,8 @@ def fit_forecast(arguments: list[str]) -> int:
     frame, time = read_frame(
         chosen.path, chosen.time, keep=(*chosen.target, *chosen.covariates, chosen.series)
     )
+    if left_out := frame.attrs["left_out"]:
+        _say(f"Left out, because they hold text: {', '.join(left_out)}")
     output = chosen.output or free_folder(Path("runs"), chosen.path.resolve().stem)
     forecaster = S4Forecaster(
         history=chosen.history,
@@ -90,7 +92,7 @@ def fit_forecast(arguments: list[str]) -> int:
         "series": chosen.series or None,
     }
     try:
-        with _told_in_flags():
+        with told_in_flags(FitForecastArguments):
             if chosen.test_fraction:
                 share = 1 - chosen.test_fraction
                 _say(f"Learning from the first {share:.0%} of the rows, to forecast the others …")
@@ -114,9 +116,9 @@ def _say(text: str) -> None:
 
 
 @contextmanager
-def _told_in_flags() -> Iterator[None]:
+def told_in_flags(arguments: type[Any]) -> Iterator[None]:
     """Errors and warnings name options as they are written here; each warning is told once, at the end."""
-    names = [field.name for field in fields(FitForecastArguments)]
+    names = [field.name for field in fields(arguments)]
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         try:

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from torchs4.cli.consoles import errors
-from torchs4.cli.options import with_flags
+from torchs4.cli.fit_forecast import told_in_flags
 from torchs4.estimators import S4Forecaster
 from torchs4.estimators.series_file import read_frame
 
@@ -40,16 +40,16 @@ def predict_forecast(arguments: list[str]) -> int:
         frame, _ = read_frame(
             chosen.path, forecaster.time_ or "", keep=(*forecaster.targets_, forecaster.series_)
         )
-    try:
-        table = forecaster.predict(chosen.horizon, frame)
-    except ValueError as error:
-        text = with_flags(str(error), ["horizon"])
-        if "future" in text:
+    with told_in_flags(PredictForecastArguments):
+        try:
+            table = forecaster.predict(chosen.horizon, frame)
+        except ValueError as error:
+            if "future=" not in str(error):
+                raise
             raise ValueError(
-                f"{text} From the command line nothing can be told about rows ahead: use "
-                f"S4Forecaster.load({str(chosen.model)!r}).predict(future=…) in a program."
+                f"{error} From the command line nothing can be told about rows ahead: call "
+                f"S4Forecaster.load({str(chosen.model)!r}).predict in a program."
             ) from error
-        raise ValueError(text) from error
     table.to_csv(
         sys.stdout if chosen.output is None else chosen.output, float_format="%.7g", lineterminator="\n"
     )

@@ -53,7 +53,7 @@ def rows_ahead(
     if all(place is None for place in found):
         raise ValueError(
             f"{called} has rows of {shown(read.times[0])} to {shown(read.times[-1])}{of_series(one)}, none "
-            f"of which is ahead; expected {_told(ahead)}. Leave the times out if they do not matter."
+            f"of which is ahead; expected {_told(ahead)}."
         )
     blank = np.full(len(columns), np.nan)
     return np.stack([blank if place is None else read.values[place] for place in found])

@@ -39,9 +39,10 @@ def read_frame(
     dates = [name for name in texts if _holds_dates(frame[name])]
     found = time or (dates[0] if dates else None)
     kept = {name for name in (*keep, found) if name}
-    frame = frame.drop(columns=[name for name in texts if name not in kept])
-    # What errors call it.
-    frame.attrs["source"] = path.name
+    left_out = [name for name in texts if name not in kept]
+    frame = frame.drop(columns=left_out)
+    # What errors call it, and what is not in it.
+    frame.attrs |= {"source": path.name, "left_out": left_out}
     return frame, found
 
 

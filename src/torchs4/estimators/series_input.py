@@ -154,7 +154,14 @@ def _read_one(
     values = np.stack([_numbers(frame[column], column, where) for column in columns], axis=1)
     if times is not None:
         _require_rising(times, where, alone=not name)
-        times, values, there = _complete(times, values, where)
+        try:
+            times, values, there = _complete(times, values, where)
+        except ValueError as error:
+            if zone is None:
+                raise
+            raise ValueError(
+                f"{error} Dates are of the zone {zone}: if its summer time is the reason, leave the zone out."
+            ) from error
     else:
         there = np.ones(len(values), np.bool_)
     return columns, OneSeries(name, _filled(values, there, columns, where), times, zone)
@@ -211,11 +218,11 @@ def _complete(
             f"most are: too many to fill in. Give what is missing, or only rows without large gaps; or leave "
             f"the times out, if each row follows the one before all the same."
         )
+    told = f"{len(gaps):,} rows {between} were" if len(gaps) > 1 else f"1 row, {shown(whole[gaps[0]])}, was"
+    loud = f" These are {len(gaps) / rows:.0%} of all rows: what is learned from them was invented."
     warnings.warn(
-        f"{where}: {len(gaps):,} row{'s' * (len(gaps) > 1)} {between} were missing and filled in along "
-        f"straight lines."
-        + f" These are {len(gaps) / rows:.0%} of all rows: what is learned from them was invented."
-        * (len(gaps) > _MANY_MISSING * rows),
+        f"{where}: {told} missing and filled in along straight lines."
+        + loud * (len(gaps) > _MANY_MISSING * rows),
         stacklevel=5,
     )
     complete = np.full((rows, values.shape[1]), np.nan)
