@@ -313,6 +313,9 @@ def test_forecasts_of_business_days_leave_weekends_out() -> None:
     forecaster = quick(calendar=False, steps=2).fit(frame, target="load", horizon=HORIZON)
     expected = pandas.bdate_range("2022-01-03", periods=ROWS + HORIZON)[-HORIZON:]
     assert list(forecaster.predict().index) == list(expected)
+    # A fortnight does not tell by itself that weekends are no gaps.
+    (axes,) = forecaster.plot(truth=daily(HORIZON).set_index(expected).iloc[:8]).axes
+    assert np.isfinite(axes.get_lines()[2].get_ydata()).sum() == 8
     with pytest.raises(ValueError, match="they were 1 day of Mon, Tue, Wed, Thu, Fri apart"):
         forecaster.predict(data=daily().set_index(pandas.date_range("2024-01-01", periods=ROWS)))
 

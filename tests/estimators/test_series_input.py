@@ -8,6 +8,7 @@ import numpy as np
 import pandas
 import pytest
 
+from torchs4.data.time_steps import Step
 from torchs4.estimators.series_input import OneSeries, read_all
 from torchs4.estimators.series_times import index_of
 
@@ -121,3 +122,11 @@ def test_days_of_a_zone_with_summer_time_say_what_to_do() -> None:
     index = pandas.date_range("2024-03-01", periods=60, tz="Europe/Berlin")
     with pytest.raises(ValueError, match=r"23:00:00 after .* Europe/Berlin: .* leave the zone out"):
         read(numbered(index))
+
+
+def test_a_known_calendar_tells_what_few_rows_do_not() -> None:
+    index = pandas.bdate_range("2024-03-06", periods=6)
+    with pytest.warns(UserWarning, match="2 rows between 2024-03-09"):
+        assert len(read(numbered(index)).values) == 8
+    _, (one,) = read_all(numbered(index), ("load",), step=Step("1111100", "days"))
+    assert len(one.values) == 6

@@ -320,7 +320,8 @@ class S4Forecaster(BaseEstimator):
     def _read(self, data: Any) -> list[OneSeries]:
         """Newer rows, which must be as far apart as those that were learned from."""
         columns = (*self.targets_, *self.covariates_, *self.known_)
-        found = read_all(data, columns, self.time_, self.series_)[1]
+        usual = self._step(next(iter(self.recent_)))
+        found = read_all(data, columns, self.time_, self.series_, step=usual)[1]
         for one in found:
             step = self._step(one.name)
             if step is None:

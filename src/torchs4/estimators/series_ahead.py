@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas
 
-from torchs4.data.time_steps import shown
+from torchs4.data.time_steps import shown, step_of
 from torchs4.estimators.series_input import OneSeries, of_series, read_all
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def rows_ahead(
             time = None
     if given is None or not len(given):
         raise ValueError(f"{called} has no rows{of_series(one)}; expected {_told(ahead)}.")
-    read = read_all(given, columns, time, called=called)[1][0]
+    step = None if one.times is None or len(one.times) < 2 else step_of(one.times)
+    read = read_all(given, columns, time, called=called, step=step)[1][0]
     if read.times is None or one.times is None:
         rows = read.values[: len(ahead)]
         return np.concatenate([rows, np.full((len(ahead) - len(rows), len(columns)), np.nan)])

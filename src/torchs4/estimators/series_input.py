@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from numpy import ndarray
     from numpy.typing import NDArray
 
+    from torchs4.data.time_steps import Step
+
 # More missing numbers of a column, or rows, than this are more guessed than filled.
 _MOST_MISSING, _MOST_MISSING_ROWS = 0.5, 1 / 3
 # From here on, what was filled in is more than a footnote.
@@ -43,17 +45,19 @@ def read_all(
     time: str | None = None,
     series: str | None = None,
     called: str = "data",
+    step: Step | None = None,
 ) -> tuple[tuple[str, ...], list[OneSeries]]:
     """The columns, all if none are named, and every series of the data.
 
     data: a frame or an array of one series, a list or a dictionary of several, or a frame with a column that
         tells the series of a row. Rows and numbers that are missing are filled in, and a warning says so.
     time: a column of the frame; without it its index, if that holds dates.
-    called: what errors call the data.
+    called: what errors call the data. step: a calendar with holes that rows keep to if they can; few rows do
+        not tell it.
     """
     parts = _parts(data, series)
     wanted = tuple(map(str, columns))
-    found = [_read_one(name, part, wanted, time, called) for name, part in parts]
+    found = [_read_one(name, part, wanted, time, called, step) for name, part in parts]
     names = wanted or found[0][0]
     for other, one in found:
         if other != names:
@@ -134,7 +138,7 @@ def _require_columns(frame: pandas.DataFrame, columns: Sequence[str], where: str
 
 
 def _read_one(
-    name: str, data: Any, columns: tuple[str, ...], time: str | None, called: str
+    name: str, data: Any, columns: tuple[str, ...], time: str | None, called: str, step: Step | None
 ) -> tuple[tuple[str, ...], OneSeries]:
     where = f"The series {name}" if name else str(getattr(data, "attrs", {}).get("source", called))
     frame = _frame(data, where)
@@ -155,7 +159,7 @@ def _read_one(
     if times is not None:
         _require_rising(times, where, alone=not name)
         try:
-            times, values, there = _complete(times, values, where)
+            times, values, there = _complete(times, values, where, step)
         except ValueError as error:
             if zone is None:
                 raise
@@ -196,11 +200,13 @@ def _require_rising(times: NDArray[Any], where: str, alone: bool) -> None:
 
 
 def _complete(
-    times: NDArray[Any], values: NDArray[np.float64], where: str
+    times: NDArray[Any], values: NDArray[np.float64], where: str, known: Step | None
 ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_]]:
     """With rows of nothing where rows are missing, and which rows were there; uneven times are refused."""
     there = np.ones(len(times), np.bool_)
-    if len(times) < 2 or (step := step_of(times)).holds(times):
+    if len(times) < 2 or (known is not None and known.unit and known.holds(times)):
+        return times, values, there
+    if (step := step_of(times)).holds(times):
         return times, values, there
     places = step.places(times)
     if np.abs(places - places.round()).max() >= TOLERANCE:
