@@ -13,7 +13,7 @@ from rich.table import Table
 
 from torchs4.cli.consoles import console
 from torchs4.ops.implementation import Implementation, implementation_on
-from torchs4.ops.self_test import self_test
+from torchs4.ops.self_test import GRADIENT_TOLERANCE, OUTPUT_TOLERANCE, self_test
 from torchs4.training.devices import available_devices, default_device
 from torchs4.training.provenance import provenance
 
@@ -113,7 +113,12 @@ def _implementations(device: torch.device) -> tuple[Implementation, ...]:
 
 
 def _try(device: torch.device, implementation: Implementation) -> bool:
-    table = Table(title=f"{implementation} on {device}, beside float64", title_justify="left")
+    table = Table(
+        title=f"{implementation} on {device}, single precision beside float64",
+        title_justify="left",
+        caption=f"ok: off by at most {OUTPUT_TOLERANCE:g} of the largest, gradients {GRADIENT_TOLERANCE:g}",
+        caption_justify="left",
+    )
     for column in ("operator", "largest error", "of gradients", "time"):
         table.add_column(column, justify="left" if column == "operator" else "right")
     table.add_column("")

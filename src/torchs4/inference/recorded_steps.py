@@ -48,7 +48,7 @@ class RecordedSteps:
         if weight.device.type not in _RECORDERS:
             raise ValueError(
                 f"The model is on {weight.device}, where steps cannot be recorded: that takes a CUDA device. "
-                f"Use model.step, which is as fast on a CPU, or model.to('cuda') first."
+                f"Use model.step, or model.to('cuda') first."
             )
         if model.stem is not None:
             raise ValueError(

@@ -49,7 +49,7 @@ def require_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ValueError(
-            f"device is {name!r}, which is no device of PyTorch's: try cpu, cuda or mps."
+            f"device is {name!r}, which PyTorch does not know: try cpu, cuda, mps or xpu, in small letters."
         ) from error
     here = available_devices()
     if device.type not in {other.type for other in here} or (device.index or 0) >= len(
@@ -57,7 +57,8 @@ def require_device(name: str) -> torch.device:
     ):
         raise ValueError(
             f"device is {name!r}, but this PyTorch ({torch.__version__}) sees only "
-            f"{', '.join(map(str, here))}. `s4 doctor` shows what it finds."
+            f"{', '.join(map(str, here))}. `s4 doctor` shows what it finds; a GPU needs a PyTorch that was "
+            f"built for it."
         )
     return device
 

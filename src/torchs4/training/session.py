@@ -185,7 +185,7 @@ def _introduction(trainer: Trainer) -> str:
         counts = f"{data.train.distinct:,} training"
     return (
         f"{folder.name()}: {counts} examples of length {data.input.length:,}; {parameters:,} parameters; "
-        f"run folder {folder.path}"
+        f"on {trainer.accelerator.device}; run folder {folder.path}"
     )
 
 
