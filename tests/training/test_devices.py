@@ -34,7 +34,7 @@ def test_a_device_that_is_not_there_is_named_with_those_that_are():
     assert available_devices() == [torch.device("cpu")]
     with pytest.raises(ValueError, match=r"device is 'cuda:1', but this PyTorch .* sees only cpu.*s4 doctor"):
         open_accelerator("float32", "cuda:1")
-    with pytest.raises(ValueError, match="device is 'gpu', which is no device"):
+    with pytest.raises(ValueError, match="device is 'gpu', which PyTorch does not know"):
         require_device("gpu")
 
 
