@@ -7,14 +7,14 @@
     python benchmarks/arena.py --minutes 0.2 --test-examples 100 --task Image   # a try
     for task in ListOps Text; do python benchmarks/arena.py --task $task & done # two at a time, on two cores
 
-A piece is one training on one task: the recipe's `cpu` data, so many minutes of training and measuring on
-validation examples, then the best model on test examples, once. All fourteen get the width at which they have
-about as many weights as S4's recipe; weights for single positions (Linformer, Synthesizer) and Luna's packed
-vectors are counted apart. They train by the same recipe but for a layer norm and a learning rate of 0.001,
-which suit attention better. All fifteen warm up for as few steps and average no weights: the recipes' own
-settings are made for trainings of hours, and a slow model takes a hundred steps here. Each piece is kept in
-runs/arena as soon as it is done, and a killed one goes on where it was. On one core, all sixty take about
-three and a half hours.
+A piece is one training on one task: the recipe's `cpu` data, so many minutes of one core's work (what else
+runs does not count) for training and measuring on validation examples, then the best model on test examples,
+once. All fourteen get the width at which they have about as many weights as S4's recipe; weights for single
+positions (Linformer, Synthesizer) and Luna's packed vectors are counted apart. They train by the same recipe
+but for a layer norm and a learning rate of 0.001, which suit attention better. All have small batches,
+warm up for few steps and average no weights: the recipes' own settings are made for trainings of hours, and a
+slow model takes a hundred steps here. Each piece is kept in runs/arena as soon as it is done; a killed one
+goes on where it was. On one core, all sixty take about three and a half hours.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,7 +53,8 @@ MEASURED = RESULTS.parents[1] / "src" / "torchs4" / "recipes" / "measured" / "ar
 # Of a real run; with another number of minutes nothing is written, only shown.
 MINUTES = 3.0
 LEARNING_RATE = 1e-3
-WARMUP_STEPS = 30
+# For all of them.
+BATCH_SIZE, WARMUP_STEPS = 16, 30
 # How often to look, in steps, and at how many examples: a slow model takes few steps in its time.
 EVALUATE_EVERY, VALIDATION_EXAMPLES = 100, 500
 # Weights that belong to a position or to a packed vector, not to the network.
@@ -119,7 +121,7 @@ def load(task: str, test_examples: int) -> SequenceData:
 def do_piece(task: str, model: str, data: SequenceData, minutes: float) -> None:
     folder = folder_of(task, model, minutes)
     config = config_of(task, model, data, minutes)
-    run(folder, config, data=data, resume=folder.is_begun(), pictures=False)
+    run(folder, config, data=data, resume=folder.is_begun(), pictures=False, clock=time.process_time)
 
 
 def config_of(task: str, model: str, data: SequenceData, minutes: float) -> TrainingConfig[Any]:
@@ -131,7 +133,7 @@ def config_of(task: str, model: str, data: SequenceData, minutes: float) -> Trai
         evaluate_every=EVALUATE_EVERY,
         validation_examples=VALIDATION_EXAMPLES,
     )
-    optim = dataclasses.replace(config.optim, warmup_steps=WARMUP_STEPS, average=0.0)
+    optim = dataclasses.replace(config.optim, batch_size=BATCH_SIZE, warmup_steps=WARMUP_STEPS, average=0.0)
     config = dataclasses.replace(config, budget=budget, optim=optim)
     if model == "S4":
         return config

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import itertools
 import math
 import shutil
 from pathlib import Path
@@ -73,6 +74,16 @@ def test_time_ends_a_run(tmp_path: Path) -> None:
     assert trainer.progress.seconds >= 0.12
     assert trainer.is_over
     assert trainer.progress.best is not None
+
+
+def test_time_is_counted_with_the_clock_that_is_given(tmp_path: Path) -> None:
+    config = small_config(budget=BudgetOptions(epochs=1000, validation_examples=20, max_minutes=10))
+    trainer = make_trainer(tmp_path / "run", config)
+    minutes = itertools.count()
+    trainer.clock = lambda: 60.0 * next(minutes)
+    trainer.run()
+    assert 0 < trainer.progress.step <= 10
+    assert trainer.is_over
 
 
 class _First(Split):

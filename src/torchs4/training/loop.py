@@ -37,7 +37,7 @@ from torchs4.training.schedules import Schedule
 from torchs4.training.starting import start_from
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from accelerate import Accelerator
@@ -76,6 +76,7 @@ class Trainer:
         None saves nothing but the best model: for runs that nobody will continue.
     model: trained further, instead of a new one.
     stop_at: when to stop as if somebody had asked for it, on the clock of time.monotonic().
+    clock: what the run's seconds are counted with; time.process_time does not count other programs' work.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Trainer:
         checkpoint_seconds: float | None = 120.0,
         model: Model | None = None,
         stop_at: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config
         self.data = data
@@ -98,6 +100,7 @@ class Trainer:
         self.accelerator = accelerator
         self.checkpoint_seconds = checkpoint_seconds
         self.stop_at = stop_at
+        self.clock = clock
         self.progress = Progress()
         self.share = Share(accelerator.process_index, accelerator.num_processes)
         torch.manual_seed(config.seed)
@@ -188,12 +191,12 @@ class Trainer:
         stream = BatchStream(split, shares, progress.batch, augmentation_seed)
         waited_before = progress.waited
         self.model.train()
-        saved = started = time.monotonic()
+        saved = started = self.clock()
         for batch in stream:
             examples = rows[progress.batch]
             progress.add(*self._step(batch, examples))
             notice.cancel()
-            now = time.monotonic()
+            now = self.clock()
             progress.seconds += now - started
             progress.waited = waited_before + stream.waited
             self._speed.add(len(examples), now - started)
@@ -204,12 +207,12 @@ class Trainer:
             if budget.evaluate_every and progress.step % budget.evaluate_every == 0:
                 self._measure()
                 self.model.train()
-                started = time.monotonic()
+                started = self.clock()
             stopping = self._anyone(self._must_stop())
             is_due = self.checkpoint_seconds is not None and now - saved >= self.checkpoint_seconds
             if stopping or self._anyone(is_due):
                 self.save()
-                saved = started = time.monotonic()
+                saved = started = self.clock()
                 if stopping:
                     raise TrainingInterrupted
         self.schedule.after_epoch(self._measure())
@@ -302,7 +305,7 @@ class Trainer:
     def _measure(self) -> float:
         """Measure on validation, write it down, keep the model if it is the best; the task's first metric."""
         progress, config = self.progress, self.config
-        started = time.monotonic()
+        started = self.clock()
         model = self.measured_model
         if self.share.processes > 1:
             # Running means differ between processes; those of the first are saved.
@@ -317,7 +320,7 @@ class Trainer:
             accelerator=self.accelerator,
             limit=config.budget.validation_examples,
         )
-        progress.seconds += time.monotonic() - started
+        progress.seconds += self.clock() - started
         value = score.metrics[self.metric.name]
         # A few examples often get the same accuracy: then the loss decides.
         is_best = self.metric.is_better(value, progress.best) or (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +21,8 @@ from torchs4.training.loop import Trainer
 from torchs4.training.run_folder import RunFolder, free_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from torchs4.data.sequences import DataConfig
@@ -136,12 +139,14 @@ def run(
     pictures: bool = True,
     device: str | None = None,
     stop_at: float = math.inf,
+    clock: Callable[[], float] = time.monotonic,
 ) -> FinishedRun:
     """Train as the configuration says, from the beginning or from the last checkpoint, to the end.
 
     data: in memory, instead of those that the configuration names.
     device: where to train; by default on this machine's accelerator, if it has one.
     stop_at: when to save and raise TrainingInterrupted, on the clock of time.monotonic().
+    clock: what the budget's minutes and the run's seconds are counted with.
     """
     # Training is what this process is for now, and it asks for the same memory at every step.
     keep_memory()
@@ -158,7 +163,9 @@ def run(
             # One process prepares what the others then find.
             with accelerator.main_process_first():
                 data = config.data.load(place, display.preparing())
-        trainer = Trainer(config, data, folder, display, accelerator, checkpoint_seconds, model, stop_at)
+        trainer = Trainer(
+            config, data, folder, display, accelerator, checkpoint_seconds, model, stop_at, clock
+        )
         # Only now: a configuration that does not fit the data should leave no folder behind.
         if accelerator.is_main_process and not resume:
             held.enter_context(folder.locked())
