@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import itertools
 import math
 import shutil
 from pathlib import Path
