@@ -342,6 +342,7 @@ BLOCKS = [
     _block("s4-layer-post-linear", S4_CONFIG, pre_norm=False, mixing="linear"),
     _block("s4d-batch-pre-silu-tied", S4D_CONFIG, norm="batch", activation="silu", tied_dropout=True),
     _block("lssl-batch-post-channels2", replace(LSSL_CONFIG, channels=2), norm="batch", pre_norm=False),
+    _block("s4d-unmixed", S4D_CONFIG, mixing="none"),
     _block("s4-none-relu-no-residual", S4_CONFIG, norm="none", activation="relu", residual=False),
     _block(
         "lstm-wide-batch-linear-tied",
@@ -372,6 +373,7 @@ STACKS = [
 
 MODELS = [
     _model("s4-mean", S4_CONFIG, "mean"),
+    _model("s4-shares-unmixed", S4_CONFIG, "shares", mixing="none"),
     _model("s4d-tokens-last", S4D_CONFIG, "last", tokens=True),
     _model("s4-batch-post-none", S4_CONFIG, "none", norm="batch", pre_norm=False),
     _model("lssl-linear-last", LSSL_CONFIG, "last", mixing="linear"),

@@ -250,6 +250,17 @@ def test_classes_that_are_rare_or_were_never_learned_are_told(
     assert "alidation" not in shown
 
 
+def test_kernels_alone_are_fit_in_a_moment(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = waves(30)
+    pandas.DataFrame(x).assign(label=y).to_csv("waves.csv", index=False)
+    assert run("fit", "waves.csv", "--kernels", "only", "--output", "model") == 0
+    shown = capsys.readouterr().out
+    assert "kernels that are not trained: accuracy" in shown
+    assert "epoch" not in shown
+    assert "Accuracy 100.0 %" in shown
+    assert run("predict", "model", "waves.csv", "-o", "out.csv") == 0
+
+
 def test_a_folder_of_recordings_is_learned(tmp_path: Path) -> None:
     soundfile = pytest.importorskip("soundfile")
     x, y = waves(12, length=60)
@@ -258,7 +269,8 @@ def test_a_folder_of_recordings_is_learned(tmp_path: Path) -> None:
         soundfile.write(tmp_path / "words" / label / f"{row:02}.wav", 0.1 * x[row], 1000)
     assert run("fit", "words", *SMALL, "--output", "model", "--ensemble", "2") == 0
     fitted = load_estimator("model")
-    assert len(fitted.members_) == 2
+    # Two networks, and the kernels.
+    assert len(fitted.members_) == 3
     assert fitted.members_[0].config.sample_rate == 1000
     (tmp_path / "new").mkdir()
     soundfile.write(tmp_path / "new" / "unknown.wav", 0.1 * x[0], 1000)

@@ -21,6 +21,10 @@ CASES: dict[str, dict[str, Any]] = {
     "s4": {},
     "s4-last": {"pooling": "last"},
     "s4-none": {"pooling": "none"},
+    "s4-shares": {
+        "pooling": "shares",
+        "block": S4BlockConfig(layer=S4Config(state_size=8), norm="none", activation="none", mixing="none"),
+    },
     "s4d-batch-norm": {"block": S4BlockConfig(layer=S4DConfig(state_size=8), norm="batch")},
     "s4d-unusual": {
         "block": S4BlockConfig(

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from torchs4 import LSSLConfig, S4BlockConfig, S4Config, S4DConfig, SequenceModel, parameter_groups
 
 LAYER_CONFIGS = {"s4": S4Config, "s4d": S4DConfig, "lssl": LSSLConfig}
-every_pooling = pytest.mark.parametrize("pooling", ["mean", "last", "none"])
+every_pooling = pytest.mark.parametrize("pooling", ["mean", "last", "shares", "none"])
 # The same numbers in float64, summed in another order.
 FLOAT64_TOLERANCE = 1e-11
 

@@ -67,7 +67,7 @@ def build(**options: object) -> SequenceModel:
     return SequenceModel(input_features=1, output_size=2, features=4, block=block, **options).double().eval()  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("pooling", ["mean", "last", "none"])
+@pytest.mark.parametrize("pooling", ["mean", "last", "shares", "none"])
 @pytest.mark.parametrize("rate", [1.0, 2.0, 1.7, 0.5])
 def test_chunks_of_any_size_and_steps_agree_at_every_rate(pooling: str, rate: float) -> None:
     model, x = build(stem=(2, 3), pooling=pooling), torch.randn(2, 40, 1, dtype=torch.float64)

@@ -62,6 +62,8 @@ class FitArguments:
         sample_rate: positions per second. Recordings of another rate are resampled to it.
         test_fraction: of the sequences, held out to say how good the model is; 0 learns from all of them.
         ensemble: so many networks, averaged: better, and as many times slower.
+        kernels: average with kernels that are not trained, whose head is solved for in seconds: "auto" where
+            classes are asked for and examples are few; "only" trains nothing.
         max_minutes: of training in all; without it, as long as it takes.
         epochs: passes over the training examples, at most.
         features: width of the network.
@@ -87,6 +89,7 @@ class FitArguments:
     sample_rate: float | None = None
     test_fraction: float = 0.2
     ensemble: int = 1
+    kernels: Literal["auto", "with", "without", "only"] = "auto"
     max_minutes: float | None = None
     epochs: int | None = None
     features: int | None = None
@@ -215,6 +218,7 @@ def _guess(y: Any) -> tuple[Literal["classification", "regression"], str]:
 def _estimator(chosen: FitArguments, files: SequenceFiles, output: Path, sample_rate: float | None) -> Any:
     options: dict[str, Any] = {
         "ensemble": chosen.ensemble,
+        "kernels": {"with": True, "without": False}.get(chosen.kernels, chosen.kernels),
         "max_minutes": chosen.max_minutes,
         "epochs": chosen.epochs,
         "features": chosen.features,

@@ -42,6 +42,8 @@ class S4Classifier(ClassifierMixin, SequenceEstimator):
         epochs: passes over the training examples, at most.
         learning_rate, batch_size: of the training.
         ensemble: so many networks, whose probabilities are averaged: better, and as many times slower.
+        kernels: average with a network that is not trained, but whose head is solved for, in seconds: "auto"
+            for fewer than 2,000 sequences of numbers, True, False, or "only" without any training.
         augment: show examples a little different each time: "auto" for small sets, True, False or an
             `Augmentation(…)` of your own.
         normalize: scale every channel to mean 0 and deviation 1 of the training examples.
@@ -71,6 +73,7 @@ class S4Classifier(ClassifierMixin, SequenceEstimator):
         learning_rate: float | None = None,
         batch_size: int | None = None,
         ensemble: int = 1,
+        kernels: bool | str = "auto",
         augment: bool | str | Augmentation = "auto",
         normalize: bool = True,
         validation_fraction: float | str | None = "auto",
@@ -92,6 +95,7 @@ class S4Classifier(ClassifierMixin, SequenceEstimator):
             learning_rate=learning_rate,
             batch_size=batch_size,
             ensemble=ensemble,
+            kernels=kernels,
             augment=augment,
             normalize=normalize,
             validation_fraction=validation_fraction,

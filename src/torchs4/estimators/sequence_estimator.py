@@ -19,16 +19,21 @@ from torchs4.data import from_arrays
 from torchs4.data.augmentation import Augmentation, AugmentedSplit, repeats_for
 from torchs4.estimators.defaults import (
     Plan,
+    soften,
     usual_augmentation,
+    usual_kernels,
     usual_plan,
     usual_validation_fraction,
     with_rates,
 )
+from torchs4.estimators.kernels import fit_kernels
 from torchs4.estimators.member import train_member
 from torchs4.estimators.sequences import channels_of, read_sequences, require_different
 from torchs4.estimators.streams import EnsembleStream
 from torchs4.inference import Stream, predict
 from torchs4.models import SequenceModel, SequenceModelConfig
+from torchs4.tasks import Classification
+from torchs4.training.display import BriefDisplay, Display
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +66,7 @@ class SequenceEstimator(BaseEstimator):
         learning_rate: float | None = None,
         batch_size: int | None = None,
         ensemble: int = 1,
+        kernels: bool | str = "auto",
         augment: bool | str | Augmentation = "auto",
         normalize: bool = True,
         validation_fraction: float | str | None = "auto",
@@ -81,6 +87,7 @@ class SequenceEstimator(BaseEstimator):
         self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.ensemble = ensemble
+        self.kernels = kernels
         self.augment = augment
         self.normalize = normalize
         self.validation_fraction = validation_fraction
@@ -157,28 +164,53 @@ class SequenceEstimator(BaseEstimator):
         require_different(x)
         # A run that is kept can only be continued with the seed that it began with.
         given_state = 0 if self.random_state is None and self.output is not None else self.random_state
-        seeds = check_random_state(given_state).randint(2**31 - 1, size=self.ensemble).tolist()
+        seeds = check_random_state(given_state).randint(2**31 - 1, size=self.ensemble + 1).tolist()
         fraction = 0.0 if validation is not None else self._fraction_held_out(len(x))
+
+        def data_of(seed: int) -> SequenceData:
+            data = from_arrays(
+                x,
+                y,
+                task=task,
+                sample_rate=self.sample_rate,
+                normalize=self.normalize,
+                # The epoch that does best on the examples themselves is nearly always a late one.
+                validation=(x, y) if fraction is None else fraction if validation is None else validation,
+                seed=seed,
+                **options,
+            )
+            return replace(adjust(data), learns_all=fraction is None)
+
+        *network_seeds, kernel_seed = seeds
         members: list[SequenceModel] = []
         with ExitStack() as held:
             place = Path(self.output or held.enter_context(TemporaryDirectory(prefix="torchs4-")))
-            for number, seed in enumerate(seeds, 1):
-                data = from_arrays(
-                    x,
-                    y,
-                    task=task,
-                    sample_rate=self.sample_rate,
-                    normalize=self.normalize,
-                    # The epoch that does best on the examples themselves is nearly always a late one.
-                    validation=(x, y) if fraction is None else fraction if validation is None else validation,
-                    seed=seed,
-                    **options,
+            for number, seed in enumerate(network_seeds if self.kernels != "only" else [], 1):
+                members.append(self._fit_member(data_of(seed), place / f"training-{number}", number, seed))
+        data = data_of(kernel_seed)
+        if self._wants_kernels(data):
+            with Display() if self.verbose > 1 else BriefDisplay(quiet=not self.verbose) as display:
+                solved = fit_kernels(data, kernel_seed, display.counting("kernels"))
+                display.say(
+                    f"{solved.model.config.features} kernels that are not trained: {solved.metric} "
+                    f"{solved.left_out:.3f} on training examples, each left out in its turn"
                 )
-                data = replace(adjust(data), learns_all=fraction is None)
-                members.append(self._fit_member(data, place / f"training-{number}", number, seed))
+            members.append(solved.model)
         self.members_ = members
         self.n_channels_ = channels_of(x)
         return self
+
+    def _wants_kernels(self, data: SequenceData) -> bool:
+        if self.kernels == "auto":
+            return self.model is None and usual_kernels(data)
+        if self.kernels not in (True, False, "only"):
+            raise ValueError(f'kernels is {self.kernels!r}; expected "auto", True, False or "only".')
+        if self.kernels and data.input.kind != "values":
+            raise ValueError(
+                f"kernels is {self.kernels!r}, but X holds texts, which only a network that is trained can "
+                f"read. Leave it out."
+            )
+        return bool(self.kernels)
 
     def _fraction_held_out(self, examples: int) -> float | None:
         fraction = self.validation_fraction
@@ -205,6 +237,8 @@ class SequenceEstimator(BaseEstimator):
             title=f"model {number} of {self.ensemble}" if self.ensemble > 1 else "",
         )
         assert isinstance(run.model, SequenceModel)
+        if data.learns_all and isinstance(data.task, Classification):
+            soften(run.model)
         return run.model
 
     def _plan(self, data: SequenceData) -> Plan:
@@ -264,10 +298,9 @@ class SequenceEstimator(BaseEstimator):
                 f"X has {channels_of(x)} channels, but this {type(self).__name__} was fit on "
                 f"{self.n_channels_}. Shapes are (examples, length) or (examples, channels, length)."
             )
-        config = self.members_[0].config
         longest = x.longest if hasattr(x, "longest") else max(map(len, x))
-        at_once = max(1, min(256, _AT_ONCE // (longest * config.features)))
-        return [
-            np.stack(predict(member, x, batch_size=at_once, rate=rate)).astype(np.float64)
-            for member in self.members_
-        ]
+        outputs = []
+        for member in self.members_:
+            at_once = max(1, min(256, _AT_ONCE // (longest * member.config.features)))
+            outputs.append(np.stack(predict(member, x, batch_size=at_once, rate=rate)).astype(np.float64))
+        return outputs

@@ -24,9 +24,11 @@ from torchs4.inference.stream import Stream
 from torchs4.layers.hooks import are_untouched
 from torchs4.layers.inputs import require_rate
 from torchs4.models import Backbone, LanguageModel, UNetModel
+from torchs4.models.pooling import LastPooling, MeanPooling, SharePooling
 
 if TYPE_CHECKING:
     from torchs4.models import SequenceModel
+    from torchs4.models.pooling import NoPooling
     from torchs4.models.stem import Stem
 
 # Raised when older descriptions stop meaning what they say.
@@ -121,7 +123,6 @@ def require_graph(model: SequenceModel) -> None:
 
 def state_inputs(model: SequenceModel, rate: float) -> list[_StateInput]:
     """What goes from one call to the next, named and shaped as in PyTorch."""
-    features = model.config.features
     parts = []
     if model.stem is not None:
         for number, stage in enumerate(model.stem.at_rate(rate).stages):
@@ -129,8 +130,9 @@ def state_inputs(model: SequenceModel, rate: float) -> list[_StateInput]:
     for number, block in enumerate(model.stack.blocks):
         layer: Any = block.layer
         parts.append(_StateInput(f"blocks.{number}", _FLOAT, (layer.features, layer.state_size)))
-    if model.config.pooling == "mean":
-        parts.append(_StateInput("pooling.0", _DOUBLE, (features,)))
+    if isinstance(model.pooling, MeanPooling):
+        width = model.pooling.width(model.config.features)
+        parts.append(_StateInput("pooling.0", _DOUBLE, (width,)))
         parts.append(_StateInput("pooling.1", _WHOLE, (1,)))
     return parts
 
@@ -162,7 +164,7 @@ def model_graph(
     for number, block in enumerate(model.stack.blocks):
         name = f"blocks.{number}"
         x, state[name] = add_block(graph, cast("Any", block), x, state[name], frames, rate, _MIXINGS[mixing])
-    x = _add_pooling(graph, config.pooling, add_norm(graph, model.stack.norm, x), state, frames)
+    x = _add_pooling(graph, model.pooling, add_norm(graph, model.stack.norm, x), state, frames)
     if isinstance(model.head, nn.Linear):
         x = add_linear(graph, model.head, x)
     if model.output_scaling is not None:
@@ -210,11 +212,13 @@ def _add_stem(graph: Graph, stem: Stem, x: str, state: dict[str, str], rate: flo
     return x
 
 
-def _add_pooling(graph: Graph, kind: str, x: str, state: dict[str, str], frames: int | None) -> str:
-    if kind == "none":
-        return x
-    if kind == "last":
+def _add_pooling(graph: Graph, pooling: NoPooling, x: str, state: dict[str, str], frames: int | None) -> str:
+    if isinstance(pooling, LastPooling):
         return x if frames is None else graph.node("Gather", x, graph.constant(torch.tensor(-1)), axis=1)
+    if not isinstance(pooling, MeanPooling):
+        return x
+    if isinstance(pooling, SharePooling):
+        x = _add_levels(graph, pooling, x, frames)
     mean, count = state["pooling.0"], state["pooling.1"]
     count = graph.node("Add", count, graph.constant([frames or 1]))
     x = graph.cast(x, _DOUBLE)
@@ -227,6 +231,17 @@ def _add_pooling(graph: Graph, kind: str, x: str, state: dict[str, str], frames:
     mean = graph.node("Add", mean, graph.node("Div", moved, graph.cast(count, _DOUBLE)))
     state["pooling.0"], state["pooling.1"] = mean, count
     return graph.cast(mean, _FLOAT)
+
+
+def _add_levels(graph: Graph, pooling: SharePooling, x: str, frames: int | None) -> str:
+    """How far every feature is above each of its thresholds, level after level."""
+    positions = () if frames is None else (frames,)
+    steep = graph.node("Mul", x, graph.constant(pooling.slopes))
+    above = graph.node("Unsqueeze", steep, graph.constant([1 + len(positions)]))
+    above = graph.node("Add", above, graph.constant(pooling.offsets))
+    zero, one = (graph.constant(pooling.slopes.new_tensor(end)) for end in (0.0, 1.0))
+    above = graph.node("Clip", above, zero, one)
+    return graph.node("Reshape", above, graph.constant([-1, *positions, pooling.offsets.numel()]))
 
 
 def _described(

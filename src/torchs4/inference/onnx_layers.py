@@ -39,7 +39,7 @@ def require_exportable(number: int, block: nn.Module) -> None:
             f"Block {number} holds a layer of the kind {type(block.layer).__name__}: only S4, S4D and LSSL "
             f"have the small matrix products that a chunk is exported as."
         )
-    if type(block.mixing) is not nn.Linear:
+    if type(block.mixing) is not (nn.Identity if block.config.mixing == "none" else nn.Linear):
         raise ValueError(
             f"The mixing of block {number} is a {type(block.mixing).__name__} instead of a Linear. Merge "
             f"adapters into the weights before exporting."
@@ -71,7 +71,9 @@ def add_block(
         axis = graph.constant([1])
         y, state = _add_chunk(graph, layer, graph.node("Unsqueeze", y, axis), state, 1, rate)
         y = graph.node("Squeeze", y, axis)
-    y = mix(graph, block.mixing, _add_activation(graph, config.activation, y))
+    y = _add_activation(graph, config.activation, y)
+    if isinstance(block.mixing, nn.Linear):
+        y = mix(graph, block.mixing, y)
     if config.mixing == "glu":
         values, gates = graph.nodes("Split", y, outputs=2, axis=-1, num_outputs=2)
         y = graph.node("Mul", values, graph.node("Sigmoid", gates))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
 Activation = Literal["gelu", "relu", "silu", "none"]
-Mixing = Literal["glu", "linear"]
+Mixing = Literal["glu", "linear", "none"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -50,7 +50,7 @@ class S4BlockConfig:
     residual: add the block's input to its output.
     pre_norm: normalise the input of the block instead of its output.
     tied_dropout: drop whole features of a sequence instead of single positions.
-    mixing: what mixes the features: "glu" (a gated linear unit) or "linear".
+    mixing: what mixes the features: "glu" (a gated linear unit), "linear" or "none".
     """
 
     layer: LayerConfig = field(default_factory=S4Config, metadata={"choices": LAYERS})
@@ -135,11 +135,21 @@ class S4Block(nn.Module):
             self.layer = config.layer.build(features)
             self.norm = build_norm(config.norm, features)
             self.dropout = SequenceDropout(config.dropout, config.tied_dropout)
-            widening = 2 if config.mixing == "glu" else 1
-            self.mixing = nn.Linear(self.layer.output_features, widening * features)
+            self.mixing = self._build_mixing(config.mixing)
             kind = config.pre_norm, config.activation, config.mixing, config.residual
             self._is_usual = kind == (True, "gelu", "glu", True)
             self._fused_steps = FusedSteps()
+
+    def _build_mixing(self, kind: Mixing) -> nn.Linear | nn.Identity:
+        given = self.layer.output_features
+        if kind != "none":
+            return nn.Linear(given, (2 if kind == "glu" else 1) * self.features)
+        if given != self.features:
+            raise ValueError(
+                f"mixing is 'none', but the layer gives {given} features where the block has "
+                f"{self.features}: choose 'glu' or 'linear'."
+            )
+        return nn.Identity()
 
     def forward(
         self,
@@ -228,7 +238,8 @@ class S4Block(nn.Module):
 
     def _finish(self, x: Tensor, y: Tensor) -> Tensor:
         """Everything after the layer that treats positions one by one."""
-        config, dropout, mixing = self.config, self.dropout, self.mixing
+        config, dropout = self.config, self.dropout
+        mixing: Any = self.mixing
         y = dropout(ACTIVATIONS[config.activation](y))
         are_ours = is_plain(mixing, nn.Linear) and is_plain(dropout, SequenceDropout)
         is_usual = config.mixing == "glu" and config.residual and x.ndim == 3

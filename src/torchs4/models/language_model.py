@@ -118,7 +118,7 @@ class LanguageModel(SequenceModel):
         self.dropout = SequenceDropout(config.block.dropout, config.block.tied_dropout)
         self.stem = None
         self.stack = self._build_stack(config)
-        self.pooling = build_pooling("none")
+        self.pooling = build_pooling("none", config.features)
         self.input_scaling = self.output_scaling = None
 
     def _build_stack(self, config: LanguageModelConfig) -> FeedForwardStack | BlockStack:

@@ -13,8 +13,11 @@ from torchs4.layers.precision import widest_dtype
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
-PoolingKind = Literal["mean", "last", "none"]
+PoolingKind = Literal["mean", "last", "shares", "none"]
 POOLING_KINDS: tuple[str, ...] = get_args(PoolingKind)
+
+# Positions that are looked at together.
+_STRETCH = 256
 
 
 class NoPooling(nn.Module):
@@ -24,6 +27,10 @@ class NoPooling(nn.Module):
     """
 
     state_size = 0
+
+    def width(self, features: int) -> int:
+        """How many numbers the head reads."""
+        return features
 
     def forward(self, x: Float[Tensor, "B L H"], mask: Bool[Tensor, "B L"] | None) -> Tensor:
         """What the head reads of a whole sequence."""
@@ -94,6 +101,64 @@ class MeanPooling(NoPooling):
         return mean.to(x.dtype), (mean, new_count)
 
 
-def build_pooling(kind: PoolingKind) -> NoPooling:
+class SharePooling(MeanPooling):
+    """Of each feature, the share of the real positions that lie above each of some thresholds.
+
+    Where a pattern is anywhere in a sequence, a mean hardly notices, a share of positions does. A position
+    near a threshold counts in part, in proportion to `slopes`, so that shares change smoothly. `offsets` are
+    those of the ramps: a value x counts (x · slope + offset) between 0 and 1.
+    """
+
+    levels = 8
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        # Of values that were normalised, each level has the same share.
+        evenly = (torch.arange(self.levels) + 0.5) / self.levels
+        self.slopes = nn.Parameter(torch.ones(features))
+        self.offsets = nn.Parameter(0.5 - torch.special.ndtri(evenly)[:, None].repeat(1, features))
+
+    def width(self, features: int) -> int:
+        return self.levels * features
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        count = x.shape[1] if mask is None else mask.sum(dim=1, keepdim=True).clamp(min=1)
+        return (self._sums(x, mask) / count).to(x.dtype)
+
+    def initial_state(self, x: Tensor) -> tuple[Tensor, ...]:
+        return super().initial_state(x.new_zeros(x.shape[0], self.width(x.shape[-1])))
+
+    def prefill(
+        self, x: Tensor, state: tuple[Tensor, ...], mask: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        mean, count = state
+        if x.shape[1] == 0:
+            return mean.to(x.dtype), state
+        new = x.shape[1] if mask is None else mask.sum(dim=1, keepdim=True)
+        mean = mean + (self._sums(x, mask) - new * mean) / (count + new).clamp(min=1)
+        return mean.to(x.dtype), (mean, count + new)
+
+    def _sums(self, x: Tensor, mask: Tensor | None) -> Float[Tensor, "B K*H"]:
+        """How many positions are above, level by level; a stretch at a time, which stays in a cache."""
+        # Half precision counts no farther than a few hundred.
+        exact = torch.promote_types(x.dtype, torch.float32)
+        total = x.new_zeros((), dtype=exact)
+        stretches = x.split(_STRETCH, dim=1)
+        masks = [None] * len(stretches) if mask is None else mask.split(_STRETCH, dim=1)
+        for stretch, real in zip(stretches, masks, strict=True):
+            steep = stretch * self.slopes
+            levels = (zero_padding((steep + offset).clamp(0, 1), real) for offset in self.offsets)
+            total = total + torch.cat([above.sum(dim=1, dtype=exact) for above in levels], dim=-1)
+        return total
+
+
+def build_pooling(kind: PoolingKind, features: int) -> NoPooling:
     """The pooling of that name."""
-    return {"mean": MeanPooling, "last": LastPooling, "none": NoPooling}[kind]()
+    match kind:
+        case "mean":
+            return MeanPooling()
+        case "last":
+            return LastPooling()
+        case "shares":
+            return SharePooling(features)
+    return NoPooling()

@@ -51,7 +51,8 @@ class SequenceModelConfig:
     features: width of the network (H).
     num_layers: how many blocks.
     block: the configuration of each block.
-    pooling: "mean" or "last" for one prediction per sequence, "none" for one per position.
+    pooling: "mean", "last" or "shares" (of each feature, how many positions are above each of eight values)
+        for one prediction per sequence, "none" for one per position.
     stem: strides of convolutions before the blocks, which shorten long raw signals: 4 4 makes one frame of 16
         samples. A prediction for each position then stays the same until the next frame.
     names: of the numbers of a prediction: classes, columns or tokens.
@@ -150,8 +151,8 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
             columns = config.input_features if config.vocabulary_size is None else features
             self.stem = Stem(columns, features, config.stem)
         self.stack: Any = self._build_stack(config)
-        self.pooling = build_pooling(config.pooling)
-        self.head: nn.Module = nn.Linear(features, config.output_size)
+        self.pooling = build_pooling(config.pooling, features)
+        self.head: nn.Module = nn.Linear(self.pooling.width(features), config.output_size)
         self.input_scaling = None if config.input_scaling is None else ColumnScaling(config.input_scaling)
         self.output_scaling = None if config.output_scaling is None else ColumnScaling(config.output_scaling)
 
@@ -176,13 +177,23 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
         mask: the same as a boolean (B, L), for padding at the start or holes.
         rate: step size of the input relative to training: 2.0 when every second sample is left out.
         """
+        return self._predicted(self.pooled(x, lengths, mask, rate))
+
+    def pooled(
+        self,
+        x: Float[Tensor, "B L F"] | Int[Tensor, "B L"],
+        lengths: Int[Tensor, " B"] | Sequence[int] | None = None,
+        mask: Bool[Tensor, "B L"] | None = None,
+        rate: float = 1.0,
+    ) -> Float[Tensor, "B ... P"]:
+        """What the head reads of whole sequences: vectors that describe them, for a head of your own."""
         self._require_sequence(x)
         mask = position_mask(x, lengths, mask)
         if self.config.vocabulary_size is None:
             x = zero_padding(x, mask)
         encoded = self._encoded(x)
         if self.stem is None:
-            return self._predicted(self.pooling(self.stack(encoded, mask=mask, rate=rate), mask))
+            return self.pooling(self.stack(encoded, mask=mask, rate=rate), mask)
         at_rate = self.stem.at_rate(rate)
         if mask is not None:
             require_padding_at_end(mask)
@@ -190,7 +201,7 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
         y = self.pooling(self.stack(self.stem(encoded, at_rate), mask=mask, rate=at_rate.rate), mask)
         if self.config.pooling == "none":
             y = y.repeat_interleave(at_rate.stride, dim=1)[:, : x.shape[1]]
-        return self._predicted(y)
+        return y
 
     def prefill(
         self,

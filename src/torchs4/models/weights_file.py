@@ -83,6 +83,9 @@ def misfits(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]
         yield f"num_layers is {config.num_layers}, but there are weights for {depth}"
     first = {name: shape for number, name, shape in places if number == 0}
     width = first.get("mixing.weight", (0,))[0] // (2 if config.block.mixing == "glu" else 1)
+    if config.block.mixing == "none":
+        # Only a state space's skip is as wide as its block.
+        width = first.get("layer.D", (0, config.features))[-1]
     if config.features != width:
         yield f"features is {config.features}, but the weights are for {width}"
     sizes: dict[str, Any] = {"output_size": config.output_size}
