@@ -1,4 +1,4 @@
-"""S4Classifier against 1-nearest-neighbour, an LSTM and a small CNN, on real sets, one result at a time.
+"""S4Classifier and its two halves against 1-NN, an LSTM and a small CNN, on real sets, one at a time.
 
     python benchmarks/estimators_data.py FOLDER …     # once, in an environment of its own: see there
     python benchmarks/estimators.py FOLDER            # what is missing is measured; results/estimators.json
@@ -6,8 +6,10 @@
     python benchmarks/estimators.py FOLDER --table    # mean ranks, and the table of docs/estimators.md
 
 Training parts are learned from, test parts measured once, with the library's defaults, which were chosen by
-cross-validation on training parts. LSTM and CNN take S4's place in the same network, with the same examples,
-augmentation, steps and optimiser; nothing was tuned for them either. Times are seconds of CPU, on one thread.
+cross-validation on training parts. "S4" is S4Classifier as it is: a network, averaged with kernels that are
+not trained; "S4 network" and "S4 kernels" are each of the two alone. LSTM and CNN take S4's place in the same
+network, with the same examples, augmentation, steps and optimiser; nothing was tuned for them either. Times are
+seconds of CPU, on one thread.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ SETS += [
     "PLAID",
     "SpeechCommands",
 ]
-METHODS = ["1-NN", "S4", "CNN", "LSTM"]
+METHODS = ["1-NN", "S4 kernels", "S4", "S4 network", "CNN", "LSTM"]
 # Long sets are where networks take minutes: what tests a claim goes first, a queue may end before the last.
 LAST = [
     ("CNN", "ACSF1"),
@@ -54,12 +56,14 @@ LAST = [
     ("LSTM", "PigCVP"),
     ("CNN", "PLAID"),
     ("LSTM", "PLAID"),
+    ("S4 network", "PLAID"),
 ]
 # Measured in another environment.
 OTHERS = ["MiniRocket", "MultiRocket-Hydra", "1-NN DTW"]
 # In the order of the page, under the names that it uses.
-SHOWN = {"S4": "S4Classifier", "CNN": "CNN", "LSTM": "LSTM", "1-NN": "1-NN", "1-NN DTW": "1-NN DTW"}
-SHOWN |= {"MiniRocket": "MiniRocket", "MultiRocket-Hydra": "MultiRocket-Hydra"}
+SHOWN = {"S4": "S4Classifier", "S4 network": "its network", "S4 kernels": "its kernels", "CNN": "CNN"}
+SHOWN |= {"LSTM": "LSTM", "1-NN": "1-NN", "1-NN DTW": "1-NN DTW", "MiniRocket": "MiniRocket"}
+SHOWN |= {"MultiRocket-Hydra": "MultiRocket-Hydra"}
 SAID = {
     "without_networks": "the {} sets of S4Classifier",
     "without_networks_beyond_2000_samples": "the {} beyond 2,000 samples",
@@ -112,18 +116,18 @@ def padded(data: dict[str, Any]) -> tuple[Any, Any]:
     return rows[0], rows[1]
 
 
-def deep(data: dict[str, Any], layer: Any = None) -> dict[str, Any]:
+def deep(data: dict[str, Any], layer: Any = None, kernels: bool | str = "auto") -> dict[str, Any]:
     x, y = data["list_train"], data["y_train"]
     model = None
     if layer is not None:
         usual = usual_model(len(x), max(one.shape[1] for one in x))
         model = replace(usual, block=replace(usual.block, layer=layer))
-    classifier = S4Classifier(model=model, random_state=0, verbose=0)
+    classifier = S4Classifier(model=model, kernels=kernels, random_state=0, verbose=0)
     start = time.process_time()
     classifier.fit(x, y)
     fitted = time.process_time()
     accuracy = classifier.score(data["list_test"], data["y_test"])
-    size = sum(weight.numel() for weight in classifier.members_[0].parameters())
+    size = sum(weight.numel() for member in classifier.members_ for weight in member.parameters())
     return {
         "accuracy": float(accuracy),
         "fit_cpu_seconds": fitted - start,
@@ -150,6 +154,10 @@ def measure(method: str, data: dict[str, Any]) -> dict[str, Any]:
     match method:
         case "S4":
             return deep(data)
+        case "S4 network":
+            return deep(data, kernels=False)
+        case "S4 kernels":
+            return deep(data, kernels="only")
         case "CNN":
             return deep(data, ConvolutionConfig())
         case "LSTM":
@@ -174,8 +182,16 @@ def results() -> dict[str, Any]:
 
 
 def ranks(measured: dict[str, Any], sets: list[str]) -> dict[str, float]:
-    """Mean rank of every method that was measured on all of these sets; equal accuracies share ranks."""
-    names = [m for m in (*METHODS, *OTHERS) if sets and all(m in measured.get(s, {}) for s in sets)]
+    """Mean rank of every method that was measured on all of these sets; equal accuracies share ranks.
+
+    S4Classifier takes one place, not three with its halves.
+    """
+    halves = ("S4 network", "S4 kernels")
+    names = [
+        m
+        for m in (*METHODS, *OTHERS)
+        if m not in halves and sets and all(m in measured.get(s, {}) for s in sets)
+    ]
     sums = dict.fromkeys(names, 0.0)
     for one in sets:
         scores = np.array([measured[one][m]["accuracy"] for m in names])
@@ -187,7 +203,10 @@ def ranks(measured: dict[str, Any], sets: list[str]) -> dict[str, float]:
 def summarise(found: dict[str, Any]) -> dict[str, Any]:
     """Mean ranks over the sets that a group of methods shares; others that were measured there join."""
     measured, known = found["measured"], found["sets"]
-    groups = {"without_networks": ["S4", "1-NN", "MiniRocket"], "with_networks": [*METHODS, "MiniRocket"]}
+    groups = {
+        "without_networks": ["S4", "1-NN", "MiniRocket"],
+        "with_networks": ["S4", "1-NN", "CNN", "LSTM", "MiniRocket"],
+    }
     found["mean_rank"] = {}
     for title, methods in groups.items():
         shared = [s for s in SETS if s in known and all(m in measured.get(s, {}) for m in methods)]
