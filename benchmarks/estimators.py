@@ -8,8 +8,8 @@
 Training parts are learned from, test parts measured once, with the library's defaults, which were chosen by
 cross-validation on training parts. "S4" is S4Classifier as it is: a network, averaged with kernels that are
 not trained; "S4 network" and "S4 kernels" are each of the two alone. LSTM and CNN take S4's place in the same
-network, with the same examples, augmentation, steps and optimiser; nothing was tuned for them either. Times are
-seconds of CPU, on one thread.
+network, with the same examples, augmentation, steps and optimiser; nothing was tuned for them either. Times
+are seconds of CPU, on one thread.
 """
 
 from __future__ import annotations

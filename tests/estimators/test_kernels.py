@@ -60,6 +60,14 @@ def test_kernels_answer_to_changes_and_not_to_a_level() -> None:
     assert level[-1].mean() < 0.02 * level[0].mean()
 
 
+def test_signals_of_any_strength_and_level_are_told_apart() -> None:
+    x, y = waves(60)
+    other, answers = waves(60, seed=1)
+    strength = 10.0 ** np.random.default_rng(0).uniform(-4, 2, (60, 1))
+    assert S4Classifier(**ONLY).fit(strength * x, y).score(strength * other, answers) > 0.9
+    assert S4Classifier(**ONLY).fit(x + 1e4, y).score(other + 1e4, answers) > 0.9
+
+
 def test_kernels_alone_tell_classes_in_a_moment() -> None:
     fitted = S4Classifier(**ONLY).fit(*waves(40))
     x, y = waves(40, seed=1)

@@ -9,6 +9,7 @@ Axes: n examples, p shares, o outputs.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,15 +30,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from torchs4.data import SequenceData
+    from torchs4.description import Scaling
 
 # Kernels, and numbers of a batch's activations: bounds the memory that long sequences need.
 _KERNELS, _AT_ONCE = 800, 1 << 23
-# How wide a threshold's ramp is, in deviations of its feature.
+# How wide a threshold's ramp is, in deviations of its feature in the example that it is taken from.
 _RAMP = 0.1
 # Of how many examples thresholds are taken.
 _LOOKED_AT = 32
 # After so many times the longest sequence, the slowest kernel has nearly forgotten.
 _SETTLES = 4
+# Deviations from zero to the mean of a column, from which on zero means nothing to it.
+_FAR = 3.0
 _STRENGTHS = np.logspace(-3, 5, 17)
 _SHARPNESS: list[float] = np.logspace(-0.5, 1.5, 21).tolist()
 
@@ -68,9 +72,10 @@ def fit_kernels(
 
     progress: called with how many examples are done, and of how many.
     """
+    given = replace(data.input, scaling=_around_zero(data.input.scaling))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = build_model(kernel_model(data.input.length), data.input, data.task.output)
+        model = build_model(kernel_model(data.input.length), given, data.task.output)
     assert isinstance(model, SequenceModel)
     encoder, head = model.encoder, model.head
     assert isinstance(encoder, nn.Linear)
@@ -155,6 +160,18 @@ def _best_sharpness(scores: Float[NDArray[np.float64], "n o"], y: Tensor) -> flo
     return min(_SHARPNESS, key=loss)
 
 
+def _around_zero(scaling: Scaling | None) -> Scaling | None:
+    """Scales that leave zero where it is, unless a column is far from it.
+
+    A kernel starts as if zeros had come before. Where signals are of very different strength, moving all by
+    their mean would make a step of it that is larger than the weak ones.
+    """
+    if scaling is None:
+        return None
+    pairs = zip(scaling.shift, scaling.scale, strict=True)
+    return replace(scaling, shift=tuple(one if abs(one) > _FAR * scale else 0.0 for one, scale in pairs))
+
+
 def _balance(layer: S4, length: int) -> None:
     """Let every kernel sum to zero: it answers to changes, whatever the level of a sequence."""
     layer.D.zero_()
@@ -166,25 +183,23 @@ def _balance(layer: S4, length: int) -> None:
 
 
 def _take_thresholds(model: SequenceModel, data: SequenceData, generator: np.random.Generator) -> None:
-    """Thresholds at levels that training examples reach, each with a ramp in proportion to its feature."""
+    """Thresholds at levels that training examples reach, with ramps in proportion to what each varies by."""
     pooling = model.pooling
     assert isinstance(pooling, SharePooling)
     chosen = generator.permutation(len(data.train))[:_LOOKED_AT]
-    outputs = []
-    for batch in (data.train.batch(chosen[[place]]) for place in range(len(chosen))):
-        outputs.append(_activations(model, batch.x, batch.lengths))
-    spread = torch.cat(outputs).std(0).clamp(min=1e-6)
     # Levels between 0 and 1 that are spread evenly over features and thresholds.
     golden = (math.sqrt(5) - 1) / 2
     levels = (golden * (1 + np.arange(pooling.levels * _KERNELS))) % 1
-    thresholds = torch.empty(pooling.levels, _KERNELS)
-    from_example = generator.integers(len(outputs), size=pooling.levels * _KERNELS)
-    for number, output in enumerate(outputs):
-        ordered = output.sort(0).values
+    from_example = generator.integers(len(chosen), size=pooling.levels * _KERNELS)
+    thresholds, widths = torch.empty(pooling.levels, _KERNELS), torch.empty(pooling.levels, _KERNELS)
+    for number, row in enumerate(chosen):
+        batch = data.train.batch(np.array([row]))
+        output = _activations(model, batch.x, batch.lengths).sort(0).values
         places = np.flatnonzero(from_example == number)
-        rows = (levels[places] * (len(ordered) - 1)).round().astype(int)
-        thresholds.view(-1)[places] = ordered[rows, places % _KERNELS]
-    pooling.slopes.copy_(1 / (_RAMP * spread))
+        rows = (levels[places] * (len(output) - 1)).round().astype(int)
+        thresholds.view(-1)[places] = output[rows, places % _KERNELS]
+        widths.view(-1)[places] = _RAMP * output.std(0, correction=0)[places % _KERNELS]
+    pooling.slopes.copy_(1 / widths.clamp(min=1e-6))
     pooling.offsets.copy_(0.5 - pooling.slopes * thresholds)
 
 

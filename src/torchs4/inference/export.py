@@ -236,8 +236,8 @@ def _add_pooling(graph: Graph, pooling: NoPooling, x: str, state: dict[str, str]
 def _add_levels(graph: Graph, pooling: SharePooling, x: str, frames: int | None) -> str:
     """How far every feature is above each of its thresholds, level after level."""
     positions = () if frames is None else (frames,)
-    steep = graph.node("Mul", x, graph.constant(pooling.slopes))
-    above = graph.node("Unsqueeze", steep, graph.constant([1 + len(positions)]))
+    above = graph.node("Unsqueeze", x, graph.constant([1 + len(positions)]))
+    above = graph.node("Mul", above, graph.constant(pooling.slopes))
     above = graph.node("Add", above, graph.constant(pooling.offsets))
     zero, one = (graph.constant(pooling.slopes.new_tensor(end)) for end in (0.0, 1.0))
     above = graph.node("Clip", above, zero, one)

@@ -115,7 +115,7 @@ class SharePooling(MeanPooling):
         super().__init__()
         # Of values that were normalised, each level has the same share.
         evenly = (torch.arange(self.levels) + 0.5) / self.levels
-        self.slopes = nn.Parameter(torch.ones(features))
+        self.slopes = nn.Parameter(torch.ones(self.levels, features))
         self.offsets = nn.Parameter(0.5 - torch.special.ndtri(evenly)[:, None].repeat(1, features))
 
     def width(self, features: int) -> int:
@@ -146,8 +146,8 @@ class SharePooling(MeanPooling):
         stretches = x.split(_STRETCH, dim=1)
         masks = [None] * len(stretches) if mask is None else mask.split(_STRETCH, dim=1)
         for stretch, real in zip(stretches, masks, strict=True):
-            steep = stretch * self.slopes
-            levels = (zero_padding((steep + offset).clamp(0, 1), real) for offset in self.offsets)
+            ramps = zip(self.slopes, self.offsets, strict=True)
+            levels = (zero_padding((stretch * slope + offset).clamp(0, 1), real) for slope, offset in ramps)
             total = total + torch.cat([above.sum(dim=1, dtype=exact) for above in levels], dim=-1)
         return total
 
