@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ import torch
 from sklearn.linear_model import Ridge
 from small import QUICK, waves
 
+from torchs4 import SequenceModel
 from torchs4.data import from_arrays
 from torchs4.estimators import S4Classifier, S4Regressor
 from torchs4.estimators.kernels import fit_kernels, solve_ridge
+from torchs4.estimators.sharpness import best_factor, sharpen
 
 ONLY: dict[str, Any] = {"kernels": "only", "random_state": 0, "verbose": 0}
 
@@ -107,6 +110,31 @@ def test_the_networks_are_the_same_with_kernels_or_without() -> None:
     x, y = waves(24)
     one, other = (S4Classifier(**QUICK, kernels=kernels).fit(x, y) for kernels in (True, False))
     assert np.array_equal(one._outputs(x, 1.0)[0], other._outputs(x, 1.0)[0])
+
+
+def test_scores_are_as_sharp_as_they_may_be() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(4000, 3, generator=generator)
+    y = torch.multinomial(scores.softmax(-1), 1, generator=generator)[:, 0]
+    assert best_factor(scores, y) == pytest.approx(1, rel=0.3)
+    assert best_factor(scores / 10, y) == pytest.approx(10, rel=0.3)
+    assert best_factor(scores, y[torch.randperm(len(y), generator=generator)]) < 0.1
+    few = torch.eye(3)[[0, 1, 2]]
+    assert best_factor(few, torch.arange(3)) < 10
+
+
+def test_a_network_is_as_sure_as_validation_says_or_half_as_sure_without_any() -> None:
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(80, 20, 1)).astype(np.float32), np.arange(80) % 2
+    data = from_arrays(x, y, task="classification", validation=0.5)
+    model = SequenceModel(output_size=2, features=8, num_layers=1).eval()
+    with torch.no_grad():
+        model.head.weight *= 20
+        before = model.head.weight.clone()
+        sharpen(model, replace(data, learns_all=True))
+        assert torch.equal(model.head.weight, before / 2)
+        sharpen(model, data)
+        assert model(torch.from_numpy(x)).softmax(-1).max(-1).values.mean() < 0.8
 
 
 def test_texts_and_unknown_words_are_refused() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import torch
-
 from torchs4.data.augmentation import Augmentation, repeats_for
 from torchs4.layers import S4BlockConfig, S4Config
 from torchs4.models import SequenceModelConfig
@@ -15,7 +13,6 @@ from torchs4.training.config import BudgetOptions, OptimizerOptions
 
 if TYPE_CHECKING:
     from torchs4.data.sequences import SequenceData
-    from torchs4.models import SequenceModel
 
 # Steps between two measurements on validation examples; fewer would spend more time on measuring and saving.
 _STEPS_PER_EPOCH = 20
@@ -25,8 +22,6 @@ _STEPS, _PASSES = 1000, 40
 _FEW = 500
 # Sets of fewer examples are augmented, if classes are asked for.
 _SMALL = 2000
-# How many times too large scores are: on folds of small sets, halved ones give the best probabilities.
-_TOO_SURE = 2.0
 
 
 @dataclass(frozen=True)
@@ -56,16 +51,6 @@ def usual_plan(data: SequenceData) -> Plan:
         usual_augmentation() if examples < _SMALL and _may_change(data) else Augmentation(),
         repeats,
     )
-
-
-@torch.no_grad()
-def soften(model: SequenceModel) -> None:
-    """Make a network less sure, which has learned all examples by heart and none to find out how sure to be.
-
-    Its most probable classes stay what they are.
-    """
-    for parameter in model.head.parameters():
-        parameter.mul_(1 / _TOO_SURE)
 
 
 def usual_kernels(data: SequenceData) -> bool:

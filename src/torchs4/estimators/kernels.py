@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
 
+from torchs4.estimators.sharpness import best_factor
 from torchs4.layers import S4, S4BlockConfig, S4Config
 from torchs4.models import SequenceModel, SequenceModelConfig, build_model
 from torchs4.models.pooling import SharePooling
@@ -43,7 +43,6 @@ _SETTLES = 4
 # Deviations from zero to the mean of a column, from which on zero means nothing to it.
 _FAR = 3.0
 _STRENGTHS = np.logspace(-3, 5, 17)
-_SHARPNESS: list[float] = np.logspace(-0.5, 1.5, 21).tolist()
 
 
 def kernel_model(length: int) -> SequenceModelConfig:
@@ -97,7 +96,7 @@ def fit_kernels(
     if isinstance(data.task, Classification):
         weights = np.ones(len(y)) if not data.task.weights else np.array(data.task.weights)[y]
         solved = solve_ridge(shares, 2.0 * np.eye(data.task.output.size)[y] - 1, weights)
-        sharpness = _best_sharpness(solved.left_out, torch.from_numpy(y))
+        sharpness = best_factor(torch.from_numpy(solved.left_out), torch.from_numpy(y))
         metric, left_out = "accuracy", float((solved.left_out.argmax(1) == y).mean())
     else:
         scaling = data.task.output.scaling
@@ -147,17 +146,6 @@ def solve_ridge(
     assert best is not None
     weights = vt.T @ ((s / (s**2 + best[1]))[:, None] * rotated) / deviation[:, None]
     return Ridge(weights, centre - mean @ weights, best[2])
-
-
-def _best_sharpness(scores: Float[NDArray[np.float64], "n o"], y: Tensor) -> float:
-    """By what to multiply scores, so that probabilities of examples that were left out are right."""
-    # Few examples, all of them right, would ask for certainty.
-    doubt = 2 / (len(y) + 2)
-
-    def loss(sharpness: float) -> float:
-        return float(F.cross_entropy(torch.from_numpy(sharpness * scores), y, label_smoothing=doubt))
-
-    return min(_SHARPNESS, key=loss)
 
 
 def _around_zero(scaling: Scaling | None) -> Scaling | None:

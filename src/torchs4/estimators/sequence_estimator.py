@@ -19,7 +19,6 @@ from torchs4.data import from_arrays
 from torchs4.data.augmentation import Augmentation, AugmentedSplit, repeats_for
 from torchs4.estimators.defaults import (
     Plan,
-    soften,
     usual_augmentation,
     usual_kernels,
     usual_plan,
@@ -29,6 +28,7 @@ from torchs4.estimators.defaults import (
 from torchs4.estimators.kernels import fit_kernels
 from torchs4.estimators.member import train_member
 from torchs4.estimators.sequences import channels_of, read_sequences, require_different
+from torchs4.estimators.sharpness import sharpen
 from torchs4.estimators.streams import EnsembleStream
 from torchs4.inference import Stream, predict
 from torchs4.models import SequenceModel, SequenceModelConfig
@@ -237,8 +237,8 @@ class SequenceEstimator(BaseEstimator):
             title=f"model {number} of {self.ensemble}" if self.ensemble > 1 else "",
         )
         assert isinstance(run.model, SequenceModel)
-        if data.learns_all and isinstance(data.task, Classification):
-            soften(run.model)
+        if isinstance(data.task, Classification):
+            sharpen(run.model, data)
         return run.model
 
     def _plan(self, data: SequenceData) -> Plan:
