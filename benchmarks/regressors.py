@@ -50,12 +50,14 @@ class Rows:
 
 
 METHODS: dict[str, Any] = {
-    "S4": lambda seed: S4Regressor(random_state=seed, verbose=0),
+    "S4Regressor": lambda seed: S4Regressor(random_state=seed, verbose=0),
+    "its network": lambda seed: S4Regressor(kernels=False, random_state=seed, verbose=0),
+    "its kernels": lambda seed: S4Regressor(kernels="only", random_state=seed, verbose=0),
     "ridge": lambda seed: Rows(RidgeCV(np.logspace(-6, 4, 21))),
     "1-NN": lambda seed: Rows(KNeighborsRegressor(1)),
     "random forest": lambda seed: Rows(RandomForestRegressor(500, random_state=seed)),
 }
-DRAWN = ("S4", "random forest")
+DRAWN = ("S4Regressor", "its network", "its kernels", "random forest")
 
 
 def measure(method: str, data: dict[str, Any]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class FitArguments:
         test_fraction: of the sequences, held out to say how good the model is; 0 learns from all of them.
         ensemble: so many networks, averaged: better, and as many times slower.
         kernels: average with kernels that are not trained, whose head is solved for in seconds: "auto" where
-            classes are asked for and examples are few; "only" trains nothing.
+            examples are few; "only" trains nothing.
         max_minutes: of training in all; without it, as long as it takes.
         epochs: passes over the training examples, at most.
         features: width of the network.

@@ -55,7 +55,7 @@ def usual_plan(data: SequenceData) -> Plan:
 
 def usual_kernels(data: SequenceData) -> bool:
     """Whether kernels that are not trained help: with few examples they know what a training cannot find."""
-    return _may_change(data) and len(data.train) < _SMALL
+    return data.input.kind == "values" and len(data.train) < _SMALL
 
 
 def _may_change(data: SequenceData) -> bool:
