@@ -140,5 +140,7 @@ def test_a_network_is_as_sure_as_validation_says_or_half_as_sure_without_any() -
 def test_texts_and_unknown_words_are_refused() -> None:
     with pytest.raises(ValueError, match="X holds texts"):
         S4Classifier(**ONLY).fit(["ab", "cd"] * 4, [0, 1] * 4)
+    with pytest.raises(ValueError, match=r"20,001 examples to learn from: .* at most 20,000"):
+        S4Classifier(**ONLY, validation_fraction=None).fit(np.random.rand(20_001, 2), np.arange(20_001) % 2)
     with pytest.raises(ValueError, match="kernels is 'many'; expected"):
         S4Classifier(**QUICK, kernels="many").fit(*waves(24))

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from torchs4.data import SequenceData
     from torchs4.description import Scaling
 
+# All shares of so many examples fill a gigabyte, and are taken apart in minutes.
+MOST_EXAMPLES = 20_000
 # Kernels, and numbers of a batch's activations: bounds the memory that long sequences need.
 _KERNELS, _AT_ONCE = 800, 1 << 23
 # How wide a threshold's ramp is, in deviations of its feature in the example that it is taken from.

@@ -25,7 +25,7 @@ from torchs4.estimators.defaults import (
     usual_validation_fraction,
     with_rates,
 )
-from torchs4.estimators.kernels import fit_kernels
+from torchs4.estimators.kernels import MOST_EXAMPLES, fit_kernels
 from torchs4.estimators.member import train_member
 from torchs4.estimators.sequences import channels_of, read_sequences, require_different
 from torchs4.estimators.sharpness import sharpen
@@ -209,6 +209,11 @@ class SequenceEstimator(BaseEstimator):
             raise ValueError(
                 f"kernels is {self.kernels!r}, but X holds texts, which only a network that is trained can "
                 f"read. Leave it out."
+            )
+        if self.kernels and len(data.train) > MOST_EXAMPLES:
+            raise ValueError(
+                f"kernels is {self.kernels!r}, but there are {len(data.train):,} examples to learn from: the "
+                f"head behind the kernels is solved for from at most {MOST_EXAMPLES:,}. Leave it out."
             )
         return bool(self.kernels)
 
