@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,6 +16,10 @@ from torchs4.data import from_arrays
 from torchs4.estimators import S4Classifier, S4Regressor
 from torchs4.estimators.kernels import fit_kernels, solve_ridge
 from torchs4.estimators.sharpness import best_factor, sharpen
+from torchs4.inference import Stream
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ONLY: dict[str, Any] = {"kernels": "only", "random_state": 0, "verbose": 0}
 
@@ -135,6 +139,23 @@ def test_a_network_is_as_sure_as_validation_says_or_half_as_sure_without_any() -
         assert torch.equal(model.head.weight, before / 2)
         sharpen(model, data)
         assert model(torch.from_numpy(x)).softmax(-1).max(-1).values.mean() < 0.8
+
+
+def test_kernels_take_no_part_at_another_rate(tmp_path: Path) -> None:
+    x, y = waves(24, length=80)
+    fitted, network = (S4Classifier(**QUICK, kernels=kernels).fit(x, y) for kernels in (True, False))
+    fitted.save(tmp_path)
+    for one in (fitted, S4Classifier.load(tmp_path)):
+        assert np.array_equal(one.predict_proba(x[:, ::2], rate=2), network.predict_proba(x[:, ::2], rate=2))
+        assert isinstance(one.stream(rate=2), Stream)
+    with pytest.raises(ValueError, match="rate is 2, but kernels alone read no other rate"):
+        S4Classifier(**ONLY).fit(x, y).predict(x[:, ::2], rate=2)
+
+
+def test_what_is_wrong_is_said_before_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(S4Classifier, "_fit_member", None)
+    with pytest.raises(ValueError, match="kernels is 'onyl'"):
+        S4Classifier(**QUICK, kernels="onyl").fit(*waves(24))
 
 
 def test_texts_and_unknown_words_are_refused() -> None:

@@ -134,7 +134,7 @@ def fit(arguments: list[str]) -> int:
     validation = None
     if (others := examples.validation) is not None:
         validation = _inputs(others, chosen.tokens), others.y
-    if validation is None and usual_validation_fraction(len(kept)) is None:
+    if validation is None and usual_validation_fraction(len(kept)) is None and chosen.kernels != "only":
         console.print(
             f"{len(kept):,} sequences are too few to spare any: all are learned from, and figures of the "
             f"training are of these themselves.",

@@ -20,7 +20,13 @@ _FORMAT = 1
 DESCRIPTION_FILE = "estimator.json"
 _KINDS: dict[str, Any] = {"S4Classifier": S4Classifier, "S4Regressor": S4Regressor}
 # What fitting finds out, beside weights, classes and names of columns.
-_FITTED: dict[str, type] = {"n_channels_": int, "n_features_in_": int, "n_outputs_": int, "_is_column": bool}
+_FITTED: dict[str, type] = {
+    "n_channels_": int,
+    "n_features_in_": int,
+    "n_networks_": int,
+    "n_outputs_": int,
+    "_is_column": bool,
+}
 # What a parameter may hold that JSON has no word for.
 _CONFIGS: dict[str, Any] = {"SequenceModelConfig": SequenceModelConfig, "Augmentation": Augmentation}
 
@@ -93,6 +99,10 @@ def load_estimator(path: str | Path) -> Any:
     try:
         require_whole("members", members, 1)
         estimator = _KINDS[kind](**{name: _from_plain(value, file) for name, value in parameters.items()})
+        # Where it was trained is past: fitting it again must not go on there.
+        estimator.output = None
+        # Files of older versions hold networks only.
+        estimator.n_networks_ = members
         for name, wanted in _FITTED.items():
             if name in fitted:
                 if type(fitted[name]) is not wanted:

@@ -103,8 +103,8 @@ class SequenceEstimator(BaseEstimator):
 
         rate: step size of the samples relative to training: 2.0 when only every second one comes.
         """
-        check_is_fitted(self, "members_")
-        streams = [Stream(member, rate=rate, batch_size=batch_size) for member in self.members_]
+        members = self._members_at(rate)
+        streams = [Stream(member, rate=rate, batch_size=batch_size) for member in members]
         return streams[0] if len(streams) == 1 else EnsembleStream(streams)
 
     def export(self, path: str | Path, **options: Any) -> Path:
@@ -112,18 +112,19 @@ class SequenceEstimator(BaseEstimator):
 
         A path that ends with .onnx becomes one graph for whole sequences: "samples" (examples, length,
         channels) in, "probabilities" or "prediction" out. Any other becomes a folder of graphs for samples
-        that come one by one or in chunks, with the options of `export_onnx`; of an ensemble, one with a
-        folder for each member, whose predictions (for classes, their probabilities) are to be averaged.
+        that come one by one or in chunks, with the options of `export_onnx`; of several networks, one with a
+        folder for each (the kernels, if any, last), whose predictions are to be averaged: for classes, the
+        softmax of each.
         """
         from torchs4.inference.export import export_onnx
         from torchs4.inference.onnx_file import export_onnx_file
 
-        check_is_fitted(self, "members_")
+        members = self._members_at(options.get("rate", 1.0))
         if Path(path).suffix == ".onnx":
-            return export_onnx_file(self.members_, path, **options)
-        if len(self.members_) == 1:
-            return export_onnx(self.members_[0], path, **options)
-        for number, member in enumerate(self.members_, 1):
+            return export_onnx_file(members, path, **options)
+        if len(members) == 1:
+            return export_onnx(members[0], path, **options)
+        for number, member in enumerate(members, 1):
             export_onnx(member, Path(path) / f"member-{number}", **options)
         return Path(path)
 
@@ -182,15 +183,17 @@ class SequenceEstimator(BaseEstimator):
             return replace(adjust(data), learns_all=fraction is None)
 
         *network_seeds, kernel_seed = seeds
+        # What cannot be should be said before a training of hours.
+        wants_kernels = self._wants_kernels(data_of(kernel_seed))
         members: list[SequenceModel] = []
         with ExitStack() as held:
             place = Path(self.output or held.enter_context(TemporaryDirectory(prefix="torchs4-")))
             for number, seed in enumerate(network_seeds if self.kernels != "only" else [], 1):
                 members.append(self._fit_member(data_of(seed), place / f"training-{number}", number, seed))
-        data = data_of(kernel_seed)
-        if self._wants_kernels(data):
+        self.n_networks_ = len(members)
+        if wants_kernels:
             with Display() if self.verbose > 1 else BriefDisplay(quiet=not self.verbose) as display:
-                solved = fit_kernels(data, kernel_seed, display.counting("kernels"))
+                solved = fit_kernels(data_of(kernel_seed), kernel_seed, display.counting("kernels"))
                 display.say(
                     f"{solved.model.config.features} kernels that are not trained: {solved.metric} "
                     f"{solved.left_out:.3f} on training examples, each left out in its turn"
@@ -294,9 +297,21 @@ class SequenceEstimator(BaseEstimator):
             raise ValueError(f'augment is {self.augment!r}; expected "auto", True, False or Augmentation(…).')
         return usual_augmentation() if self.augment else Augmentation()
 
+    def _members_at(self, rate: float) -> list[SequenceModel]:
+        """Those that can read such a rate: thresholds of kernels hold for the one that they were taken at."""
+        check_is_fitted(self, "members_")
+        if rate == 1 or self.n_networks_ == len(self.members_):
+            return self.members_
+        if not self.n_networks_:
+            raise ValueError(
+                f"rate is {rate}, but kernels alone read no other rate than the one that they were fit on. "
+                f'Fit with kernels="auto" or kernels=False: networks that are trained do.'
+            )
+        return self.members_[: self.n_networks_]
+
     def _outputs(self, X: Any, rate: float) -> list[NDArray[np.float64]]:
         """What each member says about every sequence, (n, outputs)."""
-        check_is_fitted(self, "members_")
+        members = self._members_at(rate)
         x = read_sequences(self, X, reset=False, same_length=rate == 1)
         if channels_of(x) != self.n_channels_:
             raise ValueError(
@@ -305,7 +320,7 @@ class SequenceEstimator(BaseEstimator):
             )
         longest = x.longest if hasattr(x, "longest") else max(map(len, x))
         outputs = []
-        for member in self.members_:
+        for member in members:
             at_once = max(1, min(256, _AT_ONCE // (longest * member.config.features)))
             outputs.append(np.stack(predict(member, x, batch_size=at_once, rate=rate)).astype(np.float64))
         return outputs
