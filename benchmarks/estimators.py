@@ -64,12 +64,7 @@ OTHERS = ["MiniRocket", "MultiRocket-Hydra", "1-NN DTW"]
 SHOWN = {"S4": "S4Classifier", "S4 network": "its network", "S4 kernels": "its kernels", "CNN": "CNN"}
 SHOWN |= {"LSTM": "LSTM", "1-NN": "1-NN", "1-NN DTW": "1-NN DTW", "MiniRocket": "MiniRocket"}
 SHOWN |= {"MultiRocket-Hydra": "MultiRocket-Hydra"}
-SAID = {
-    "without_networks": "the {} sets of S4Classifier",
-    "without_networks_beyond_2000_samples": "the {} beyond 2,000 samples",
-    "with_networks": "the {} with networks",
-    "with_networks_beyond_2000_samples": "the {} with networks beyond 2,000 samples",
-}
+SAID = {"all": "the {} that all of these were measured on", "long": "the {} beyond 2,000 samples"}
 FILE = RESULTS / "estimators.json"
 PAGE = PAGES / "estimators.md"
 
@@ -201,18 +196,15 @@ def ranks(measured: dict[str, Any], sets: list[str]) -> dict[str, float]:
 
 
 def summarise(found: dict[str, Any]) -> dict[str, Any]:
-    """Mean ranks over the sets that a group of methods shares; others that were measured there join."""
+    """Mean ranks over the sets that these methods share; others that were measured on all of them join."""
     measured, known = found["measured"], found["sets"]
-    groups = {
-        "without_networks": ["S4", "1-NN", "MiniRocket"],
-        "with_networks": ["S4", "1-NN", "CNN", "LSTM", "MiniRocket"],
+    needed = ["S4", "1-NN", "CNN", "LSTM", "MiniRocket"]
+    shared = [s for s in SETS if s in known and all(m in measured.get(s, {}) for m in needed)]
+    long = [s for s in shared if known[s]["longest"] > 2000]
+    found["mean_rank"] = {
+        title: {"sets": sets, "ranks": ranks(measured, sets)}
+        for title, sets in {"all": shared, "long": long}.items()
     }
-    found["mean_rank"] = {}
-    for title, methods in groups.items():
-        shared = [s for s in SETS if s in known and all(m in measured.get(s, {}) for m in methods)]
-        long = [s for s in shared if known[s]["longest"] > 2000]
-        found["mean_rank"][title] = {"sets": shared, "ranks": ranks(measured, shared)}
-        found["mean_rank"][f"{title}_beyond_2000_samples"] = {"sets": long, "ranks": ranks(measured, long)}
     return found
 
 
