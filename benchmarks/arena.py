@@ -22,6 +22,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -105,10 +107,14 @@ def main() -> None:
             print(f"{task}\t{model}")
         return
     if not chosen.collect:
-        for task in dict.fromkeys(task for task, _ in missing):
-            data = load(task, chosen.test_examples)
-            for model in [model for of, model in missing if of == task]:
-                do_piece(task, model, data, chosen.minutes)
+        for task, model in missing:
+            if len(missing) == 1:
+                do_piece(task, model, load(task, chosen.test_examples), chosen.minutes)
+            else:
+                # In a process of its own: what one model needs of memory is not kept for the next.
+                options = ["--minutes", chosen.minutes, "--test-examples", chosen.test_examples]
+                piece = ["--task", task, "--model", model, "--threads", chosen.threads, *options]
+                subprocess.run([sys.executable, __file__, *map(str, piece)], check=True)
     collect(chosen.minutes)
 
 
