@@ -250,6 +250,21 @@ def test_classes_that_are_rare_or_were_never_learned_are_told(
     assert "alidation" not in shown
 
 
+def test_rows_that_look_like_positions_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = waves(20, length=12)
+    long = pandas.DataFrame(
+        {"who": np.repeat(np.arange(20), 12), "value": x.ravel(), "kind": np.repeat(y, 12)}
+    )
+    long.to_csv("long.csv", index=False)
+    assert run("fit", "long.csv", "--target", "kind", "--kernels", "only", "--output", "rows") == 0
+    assert "Rows with the same who always have the same class" in capsys.readouterr().out
+    assert run("fit", "long.csv", "--target", "kind", "--id", "who", "--kernels", "only") == 0
+    assert "always have the same class" not in capsys.readouterr().out
+    pandas.DataFrame((8 * x).round()).assign(kind=y).to_csv("wide.csv", index=False)
+    assert run("fit", "wide.csv", "--target", "kind", "--kernels", "only") == 0
+    assert "always have the same class" not in capsys.readouterr().out
+
+
 def test_kernels_alone_are_fit_in_a_moment(capsys: pytest.CaptureFixture[str]) -> None:
     x, y = waves(30)
     pandas.DataFrame(x).assign(label=y).to_csv("waves.csv", index=False)

@@ -12,7 +12,7 @@ import tyro
 
 from torchs4.cli.consoles import console
 from torchs4.cli.options import peek
-from torchs4.cli.understood import tell_classes, tell_sequences
+from torchs4.cli.understood import tell_classes, tell_groups, tell_sequences
 from torchs4.configuration import to_plain
 from torchs4.data import SequenceFiles, data_folder
 from torchs4.data.own.examples import Examples
@@ -130,6 +130,7 @@ def fit(arguments: list[str]) -> int:
     tell_sequences(x, examples)
     if files.task == "classification":
         tell_classes(y)
+        tell_groups(x, y)
     kept, tested = _divided(files, y, chosen)
     validation = None
     if (others := examples.validation) is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from torchs4.cli.consoles import console
 from torchs4.data.own.stored import StoredSequences
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 # Classes in a line before it says how many more there are.
 _SHOWN = 12
 _RARE_SHOWN = 5
+# Rows of a sequence, at least, for a column to look like the one that names it.
+_ROWS_EACH = 3
 
 
 def tell_sequences(x: Any, examples: Examples) -> None:
@@ -34,6 +38,26 @@ def tell_sequences(x: Any, examples: Examples) -> None:
             "There are more channels than positions. Here channels come last: if yours are (examples, "
             "channels, positions), stop and swap the last two axes, x.transpose(0, 2, 1)."
         )
+
+
+def tell_groups(x: Any, y: Any) -> None:
+    """Whether a column looks like one that names sequences, of which each row would be a position."""
+    if not hasattr(x, "columns"):
+        return
+    _, classes = np.unique(np.asarray(list(map(str, y))), return_inverse=True)
+    for name in x.columns:
+        values = x[name].to_numpy()
+        if values.dtype.kind not in "iuf" or (values != np.floor(values)).any():
+            continue
+        _, groups = np.unique(values, return_inverse=True)
+        count = groups.max() + 1
+        of_one_class = len(np.unique(np.stack([groups, classes]), axis=1).T) == count
+        if classes.max() + 1 < count <= len(values) / _ROWS_EACH and of_one_class:
+            _say(
+                f"Rows with the same {name} always have the same class. If they are positions of one "
+                f"sequence, stop and pass --id {name}: read row by row, the accuracy below would mean nothing."
+            )
+            return
 
 
 def tell_classes(y: Any) -> None:

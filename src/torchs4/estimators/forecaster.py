@@ -219,9 +219,12 @@ class S4Forecaster(BaseEstimator):
         firsts = [len(one.values) - round(len(one.values) * test_fraction) for one in found]
         for one, first in zip(found, firsts, strict=True):
             if len(one.values) - first < horizon:
+                # Half of them to learn from is the least that makes sense.
+                could = len(one.values) >= 2 * horizon
+                advice = "Choose a larger test_fraction" if could else "Give more rows, or a smaller horizon"
                 raise ValueError(
-                    f"The last {test_fraction:.0%} of the rows{of_series(one)} are {len(one.values) - first},"
-                    f" fewer than a horizon of {horizon}. Choose a larger test_fraction."
+                    f"The last {test_fraction:.0%} of the {len(one.values)} rows{of_series(one)} are "
+                    f"{len(one.values) - first}, fewer than a horizon of {horizon}. {advice}."
                 )
         frames = {one.name: as_frame(one, columns, first) for one, first in zip(found, firsts, strict=True)}
         copy = clone(self).set_params(output=None)

@@ -168,7 +168,9 @@ class RunFolder:
     def _read_config(self) -> dict[str, Any]:
         if not self._config.is_file():
             raise ValueError(
-                f"{self.path} is not a run: it holds no config.json. Pass a folder of `s4 train`."
+                f"{self.path} is not a run: it holds no config.json. Pass a folder of `s4 train`. What "
+                f"`s4 fit` wrote is read by `s4 predict`, and in Python by "
+                f"torchs4.estimators.load_estimator, to be streamed and exported."
             )
         return self._read(self._config)
 

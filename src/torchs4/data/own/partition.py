@@ -59,6 +59,8 @@ def _hold_out(
     order = generator.permutation(rows)
     sizes = np.bincount(groups[order], minlength=int(groups.max()) + 1)
     quotas = _shares(sizes, held)
+    if len(rows) == 1:
+        raise ValueError("There is 1 example, and none to hold out for measuring: give more of them.")
     if not quotas.any():
         raise ValueError(
             f"Of {len(rows)} examples in {np.count_nonzero(sizes)} classes none can be held out: every class "
