@@ -55,7 +55,7 @@ def tell_groups(x: Any, y: Any) -> None:
         if classes.max() + 1 < count <= len(values) / _ROWS_EACH and of_one_class:
             _say(
                 f"Rows with the same {name} always have the same class. If they are positions of one "
-                f"sequence, stop and pass --id {name}: read row by row, the accuracy below would mean nothing."
+                f"sequence, stop and pass --id {name}: read row by row, the accuracy means nothing."
             )
             return
 
