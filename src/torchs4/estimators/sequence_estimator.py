@@ -183,8 +183,9 @@ class SequenceEstimator(BaseEstimator):
             return replace(adjust(data), learns_all=fraction is None)
 
         *network_seeds, kernel_seed = seeds
+        for_kernels = data_of(kernel_seed)
         # What cannot be should be said before a training of hours.
-        wants_kernels = self._wants_kernels(data_of(kernel_seed))
+        wants_kernels = self._wants_kernels(for_kernels)
         members: list[SequenceModel] = []
         with ExitStack() as held:
             place = Path(self.output or held.enter_context(TemporaryDirectory(prefix="torchs4-")))
@@ -193,7 +194,7 @@ class SequenceEstimator(BaseEstimator):
         self.n_networks_ = len(members)
         if wants_kernels:
             with Display() if self.verbose > 1 else BriefDisplay(quiet=not self.verbose) as display:
-                solved = fit_kernels(data_of(kernel_seed), kernel_seed, display.counting("kernels"))
+                solved = fit_kernels(for_kernels, kernel_seed, display.counting("kernels"))
                 display.say(
                     f"{solved.model.config.features} kernels that are not trained: {solved.metric} "
                     f"{solved.left_out:.3f} on training examples, each left out in its turn"
