@@ -14,7 +14,8 @@ positions (Linformer, Synthesizer) and Luna's packed vectors are counted apart. 
 but for a layer norm and a learning rate of 0.001, which suit attention better. All have small batches,
 warm up for few steps and average no weights: the recipes' own settings are made for trainings of hours, and a
 slow model takes a hundred steps here. Each piece is kept in runs/arena as soon as it is done; a killed one
-goes on where it was. On one core, all sixty take about three and a half hours.
+goes on where it was, and what the result file has is not done again (--anew does all of it). On one core, all
+sixty take about three and a half hours.
 """
 
 from __future__ import annotations
@@ -42,8 +43,6 @@ from torchs4.training.run_folder import RunFolder
 from torchs4.training.session import run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
     from torch import nn
 
@@ -94,13 +93,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--list", action="store_true", help="name the pieces that are not done yet")
     parser.add_argument("--collect", action="store_true", help="write the result file from what is there")
+    parser.add_argument("--anew", action="store_true", help="what the result file has counts as missing")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
+    done = pieces_done(chosen.minutes, {} if chosen.anew else recorded(chosen.minutes))
     missing = [
         (task, model)
         for task in chosen.task or TASKS
         for model in chosen.model or MODELS
-        if folder_of(task, model, chosen.minutes).summary() is None
+        if model not in done[task]
     ]
     if chosen.list:
         for task, model in missing:
@@ -113,9 +114,10 @@ def main() -> None:
             else:
                 # In a process of its own: what one model needs of memory is not kept for the next.
                 options = ["--minutes", chosen.minutes, "--test-examples", chosen.test_examples]
+                options += ["--anew"] if chosen.anew else []
                 piece = ["--task", task, "--model", model, "--threads", chosen.threads, *options]
                 subprocess.run([sys.executable, __file__, *map(str, piece)], check=True)
-    collect(chosen.minutes)
+    collect(chosen.minutes, {} if chosen.anew else recorded(chosen.minutes))
 
 
 def load(task: str, test_examples: int) -> SequenceData:
@@ -184,24 +186,33 @@ def folder_of(task: str, model: str, minutes: float) -> RunFolder:
     return RunFolder(PIECES / f"{minutes:g}-minutes" / f"{TASKS[task]}-{MODELS[model]}")
 
 
-def results_of(minutes: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def recorded(minutes: float) -> dict[str, Any]:
+    """What the result file has, if its pieces had as many minutes."""
+    path = RESULTS / "arena.json"
+    results = json.loads(path.read_text(encoding="utf-8"))["results"] if path.is_file() else {}
+    return results["tasks"] if results.get("minutes") == minutes else {}
+
+
+def pieces_done(minutes: float, before: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every piece that is done, by task and model: from its run folder, else as it was before."""
+    kept = ("test_accuracy", "test_examples", "best_validation_accuracy", "steps", "parameters")
+    kept += ("training_seconds", "threads", "commit", "date")
+    done: dict[str, dict[str, Any]] = {task: {} for task in TASKS}
     for task in TASKS:
         for model in MODELS:
             folder = folder_of(task, model, minutes)
             summary = folder.summary()
-            if summary is None:
-                continue
-            kept = ("test_accuracy", "test_examples", "best_validation_accuracy", "steps", "parameters")
-            found = {name: summary[name] for name in (*kept, "training_seconds", "threads", "commit", "date")}
-            found["width"] = folder.config().model.features
-            yield task, model, found
+            if summary is not None:
+                width = folder.config().model.features
+                done[task][model] = {name: summary[name] for name in kept} | {"width": width}
+            elif model in before.get(task, {}):
+                done[task][model] = before[task][model]
+    return done
 
 
-def collect(minutes: float) -> None:
+def collect(minutes: float, before: dict[str, Any]) -> None:
     """Everything that is there, and whether S4 leads."""
-    tasks: dict[str, dict[str, Any]] = {task: {} for task in TASKS}
-    for task, model, found in results_of(minutes):
-        tasks[task][model] = found
+    tasks = pieces_done(minutes, before)
     complete = {task: found for task, found in tasks.items() if len(found) == len(MODELS)}
     claims = {
         f"S4 leads in {task}": max(found, key=lambda model: found[model]["test_accuracy"]) == "S4"

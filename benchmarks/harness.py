@@ -89,9 +89,7 @@ class Pieces:
             self.found[key] = measure()
             self.about[key] = f"commit {_git('rev-parse', 'HEAD')[:7]}, load {os.getloadavg()[0]:.1f}"
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            new = self.path.with_suffix(".new")
-            new.write_text(json.dumps([self.found, self.about]), encoding="utf-8")
-            new.replace(self.path)
+            _replace(self.path, json.dumps([self.found, self.about]))
             print(f"{key}: {self.found[key]}", flush=True)
         return self.found[key]
 
@@ -116,7 +114,7 @@ def record(name: str, results: dict[str, Any]) -> Path:
         "results": results,
     }
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+    _replace(path, json.dumps(description, indent=2) + "\n")
     console.print(f"Wrote {path}")
     return path
 
@@ -138,6 +136,13 @@ def renewed(text: str, mark: str, rows: list[list[str]]) -> str:
     header, *others = rows
     lines = "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *others])
     return f"{before}{begin}{lines}\n{end}{rest.split(end)[1]}"
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file in one moment: another process that reads it finds the old one or the new one."""
+    new = path.with_suffix(f".{os.getpid()}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
 
 
 def _git(*arguments: str) -> str:
