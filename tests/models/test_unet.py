@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from conformance import assert_close, run_chunks, run_steps
+from torch.utils._pytree import tree_map
 
 from torchs4 import S4BlockConfig, S4Config, UNetModel, UNetModelConfig, load_model
 from torchs4.inference import StreamBatch, export_onnx
+from torchs4.layers.attention import LinearTransformerConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,3 +171,30 @@ def test_it_compiles_into_one_graph() -> None:
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     with torch.no_grad():
         assert_close(compiled(x), model(x), 1e-5)
+
+
+def test_attention_in_a_unet_knows_where_a_position_is() -> None:
+    torch.manual_seed(0)
+    block = S4BlockConfig(layer=LinearTransformerConfig(heads=2))
+    model = UNetModel(vocabulary_size=5, output_size=3, pooling="none", features=8, num_layers=1, block=block)
+    model = model.double().eval()
+    same = torch.ones(2, LENGTH, dtype=torch.int64)
+    with torch.no_grad():
+        whole = model(same)
+        # Without positions a mean of equal values is that value: everything after the first frames is alike.
+        far = whole[0, 2 * model.period() :]
+        assert (far - far[0]).abs().amax(-1)[1:].min() > 1e-6
+        assert_close(run_chunks(model, same, [1, 50, 97])[0], whole, TOLERANCE)
+        assert_close(run_steps(model, same)[0], whole, TOLERANCE)
+
+
+def test_streams_a_whole_period_apart_step_together() -> None:
+    model, x = density_model().double(), tokens(2, 60)
+    with torch.no_grad():
+        _, late = model.prefill(x[:1, : model.period()])
+        both = {}
+        for name, values in model.initial_state(1).items():
+            both[name] = tree_map(lambda old, new: torch.cat([old, new]), late[name], values)
+        y, _ = model.step(x[:, 50], both)
+        assert_close(y[:1], model.prefill(x[:1, [*range(48), 50]])[0][:, -1], TOLERANCE)
+        assert_close(y[1:], model(x[1:, 50:51])[:, 0], TOLERANCE)

@@ -19,6 +19,7 @@ from torchs4.layers.hooks import run_hooked
 from torchs4.layers.inputs import position_mask, require_padding_at_end, require_sequence, require_vector
 from torchs4.layers.norms import build_norm, normalise
 from torchs4.layers.padded_chunks import padded_lengths, refuse_lengths
+from torchs4.models.positions import Positions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,6 +126,9 @@ class UNet(nn.Module):
         )
         self.centre = Stage(widths[-1], *stage)
         self.norm = build_norm(block.norm, self.features)
+        # The finest level's are enough: coarser levels get them with its frames.
+        needs_positions = getattr(self.centre.pairs()[0][0].layer, "needs_positions", False)
+        self.positions = Positions(self.features) if needs_positions else None
         self.period = math.prod(pools)
 
     def forward(
@@ -139,6 +143,8 @@ class UNet(nn.Module):
         mask = position_mask(x, lengths, mask)
         if mask is not None:
             require_padding_at_end(mask)
+        if self.positions is not None:
+            x = self.positions(x, mask)
         skips = []
         for level in self._levels():
             x = level.down(x, mask, rate)
@@ -166,8 +172,10 @@ class UNet(nn.Module):
         old = self.initial_state(x.shape[0]) if state is None else self._checked_state(state)
         count = self._position(old)
         memory = _Memory(*(list(old[name]) for name in _ENTRIES[:3]))
+        position = old["position"][0] + x.shape[1]
+        if self.positions is not None:
+            x, _ = self.positions.go_on(x, old["position"][0])
         y = self._stream(0, x, memory, count, rate)
-        position = torch.full_like(old["position"][0], (count + x.shape[1]) % self.period)
         new = tuple(memory.blocks), tuple(memory.windows), tuple(memory.held), (position,)
         return normalise(self.norm, y), dict(zip(_ENTRIES, new, strict=True))
 
@@ -240,8 +248,9 @@ class UNet(nn.Module):
 
     def _position(self, state: State) -> int:
         (position,) = state["position"]
-        first = int(position[0])
-        if bool((position != first).any()):
+        # Only when frames are due matters here.
+        first = int(position[0]) % self.period
+        if bool(((position - first) % self.period != 0).any()):
             raise ValueError(
                 f"The sequences of this state are at different positions ({position.tolist()}): in a U-Net, "
                 f"frames are due at different times. Step sequences together that began together."
