@@ -83,6 +83,19 @@ def test_losses_and_their_gradients_are_those_of_a_full_softmax(cutoffs: tuple[i
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-10, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("cutoffs", CUTOFFS)
+def test_tokens_are_drawn_as_often_as_a_full_softmax_says(cutoffs: tuple[int, ...]) -> None:
+    table, hidden, count = a_table(cutoffs), torch.randn(2, H, dtype=torch.float64), 40_000
+    expected = full_softmax(table, hidden).exp()
+    generator = torch.Generator().manual_seed(0)
+    tokens = table.draw(hidden.repeat_interleave(count, 0), generator).view(2, count)
+    found = torch.stack([row.bincount(minlength=V) for row in tokens]) / count
+    # Five deviations of each share.
+    assert ((found - expected).abs() <= 5 * (expected / count).sqrt() + 1e-12).all()
+    generator.manual_seed(0)
+    assert torch.equal(table.draw(hidden.repeat_interleave(count, 0), generator).view(2, count), tokens)
+
+
 def test_pytorchs_adaptive_softmax_is_the_same_where_it_has_no_more() -> None:
     cutoffs = (5, 11, 20)
     table = a_table(cutoffs, division=2)

@@ -119,6 +119,20 @@ def test_it_writes() -> None:
     assert max(text) < V
 
 
+def test_what_it_writes_is_what_its_steps_hold_likely() -> None:
+    model, generator = a_model().double().eval(), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        _, state = model.prefill(torch.tensor([[3, 7]]).repeat(20_000, 1))
+        now = torch.full((20_000,), 20)
+        tokens, after = model.write(now, state, generator)
+        likely, expected_after = model.step(now, state)
+        shares = tokens.bincount(minlength=V) / len(tokens)
+        assert ((shares - likely[0].exp()).abs() <= 5 * (likely[0].exp() / len(tokens)).sqrt()).all()
+        torch.testing.assert_close(after, expected_after)
+    with pytest.raises(ValueError, match="state"):
+        model.write(now, {})
+
+
 def test_it_is_built_for_texts_and_for_nothing_else() -> None:
     config = LanguageModelConfig(features=8, num_layers=2, cutoffs=(6,))
     names = tuple(map(str, range(V)))

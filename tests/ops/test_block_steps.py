@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 
 import pytest
 import torch
@@ -87,6 +88,30 @@ def test_implementations_agree(blocks, norm):
             y, new_states = cpu.PreparedBlocks(weights, after).step(x, states)
             expected, expected_states = reference.PreparedBlocks(weights, after).step(x, states)
             torch.testing.assert_close([y, *new_states], [expected, *expected_states])
+
+
+@pytest.mark.parametrize("sequences", [1, 4, 7])
+@pytest.mark.parametrize("features", [9, 130])
+def test_wide_blocks_and_many_threads_agree(features, sequences, monkeypatch):
+    torch.manual_seed(0)
+    stack = BlockStack(features, 2, S4BlockConfig(layer=S4Config(state_size=16)))
+    weights, after = [weights_of(block) for block in stack.blocks], norm_weights_of(stack.norm)
+    x, states = torch.randn(sequences, features), [torch.randn(sequences, features, 16) for _ in weights]
+    with torch.no_grad():
+        expected, expected_states = reference.PreparedBlocks(weights, after).step(x, states)
+        found = [cpu.PreparedBlocks(weights, after).step(x, states)]
+        monkeypatch.setattr("torchs4.ops.cpu.block_steps._MANY_PRODUCTS", 1)
+        found.append(cpu.PreparedBlocks(weights, after).step(x, states))
+        # The name of the module is the function's, too.
+        monkeypatch.setattr(sys.modules["torchs4.ops.cpu.modal_step"], "_WORTH_A_THREAD", 1)
+        before = torch.get_num_threads()
+        torch.set_num_threads(2)
+        try:
+            found.append(cpu.PreparedBlocks(weights, after).step(x, states))
+        finally:
+            torch.set_num_threads(before)
+    for y, new_states in found:
+        torch.testing.assert_close([y, *new_states], [expected, *expected_states], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("norm", ["layer", "batch"])

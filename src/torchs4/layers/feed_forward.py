@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from torchs4 import ops
-from torchs4.layers.block import ACTIVATIONS, S4BlockConfig, SequenceDropout
-from torchs4.layers.hooks import is_plain
+from torchs4.layers.block import ACTIVATIONS, S4BlockConfig, SequenceDropout, mixed
 from torchs4.layers.norms import build_norm, normalise
 
 if TYPE_CHECKING:
@@ -36,10 +34,3 @@ class FeedForward(nn.Module):
         """Whole sequences, chunks or one position: it is all the same to it."""
         y = self._activation(mixed(self.expand, normalise(self.norm, x, mask)))
         return x + mixed(self.contract, self.dropout(y))
-
-
-def mixed(linear: nn.Linear, x: Float[Tensor, "B *L I"]) -> Float[Tensor, "B *L O"]:
-    """What a linear layer gives, by the library that is fast on this processor."""
-    if x.ndim == 3 and is_plain(linear, nn.Linear) and linear.bias is not None:
-        return ops.linear(x, linear.weight) + linear.bias
-    return linear(x)

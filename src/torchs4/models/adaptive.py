@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from torchs4 import ops
 from torchs4.configuration import require_whole
+from torchs4.layers.precision import widest_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,6 +100,19 @@ class AdaptiveTable(nn.Module):
             losses = losses.index_add(0, rows, -own)
         return losses.reshape(targets.shape)
 
+    def draw(
+        self, hidden: Float[Tensor, "B H"], generator: torch.Generator | None = None
+    ) -> Int[Tensor, " B"]:
+        """A token for each row, as likely as it is held to be; of rare bands, only those that occur."""
+        first, *others = self._narrowed(hidden)
+        tokens = _drawn(self._head_logits(first), generator)
+        entries = tokens - self.borders[1]
+        for number, narrow in enumerate(others, 1):
+            rows = (entries == number - 1).nonzero()[:, 0]
+            inside = _drawn(self._band_logits(number, narrow[rows]), generator)
+            tokens = tokens.index_copy(0, rows, inside + self.borders[number])
+        return tokens
+
     def _narrowed(self, hidden: Float[Tensor, "*B H"]) -> tuple[Float[Tensor, "*B d"], ...]:
         """What is compared with the vectors of each band."""
         if self.projection is None:
@@ -107,15 +121,25 @@ class AdaptiveTable(nn.Module):
 
     def _head(self, narrow: Float[Tensor, "*B H"]) -> Float[Tensor, "*B n_0+K-1"]:
         """Of the most frequent tokens and of the other bands."""
-        vectors, bias = self._vectors()[0], self._biases()[0]
-        if self.band_vectors is not None and self.band_bias is not None:
-            vectors = torch.cat([vectors, self.band_vectors])
-            bias = torch.cat([bias, self.band_bias])
-        return _log_softmax(narrow, vectors, bias)
+        return _log_softmax(self._head_logits(narrow))
 
     def _within(self, number: int, narrow: Float[Tensor, "*B d"]) -> Float[Tensor, "*B n"]:
         """Of each token among those of its band."""
-        return _log_softmax(narrow, self._vectors()[number], self._biases()[number])
+        return _log_softmax(self._band_logits(number, narrow))
+
+    def _head_logits(self, narrow: Float[Tensor, "*B H"]) -> Float[Tensor, "*B n_0+K-1"]:
+        vectors, bias = self._vectors()[0], self._biases()[0]
+        if self.band_vectors is None or self.band_bias is None:
+            return _logits(narrow, vectors, bias)
+        # Vectors or what comes out: whatever is less to copy.
+        if narrow.numel() < narrow.shape[-1] ** 2:
+            bands = _logits(narrow, self.band_vectors, self.band_bias)
+            return torch.cat([_logits(narrow, vectors, bias), bands], dim=-1)
+        bias = torch.cat([bias, self.band_bias])
+        return _logits(narrow, torch.cat([vectors, self.band_vectors]), bias)
+
+    def _band_logits(self, number: int, narrow: Float[Tensor, "*B d"]) -> Float[Tensor, "*B n"]:
+        return _logits(narrow, self._vectors()[number], self._biases()[number])
 
     def _vectors(self) -> list[Tensor]:
         return cast("list[Tensor]", list(self.vectors))
@@ -143,10 +167,23 @@ def band_widths(features: int, bands: int, division: int) -> list[int]:
     return [max(1, features // division**number) for number in range(bands)]
 
 
-def _log_softmax(
+def _logits(
     x: Float[Tensor, "*B I"], vectors: Float[Tensor, "n I"], bias: Float[Tensor, " n"]
 ) -> Float[Tensor, "*B n"]:
     # In place: these may be the largest tensors of all.
-    logits = ops.linear(x, vectors).add_(bias)
+    return ops.linear(x, vectors).add_(bias)
+
+
+def _log_softmax(logits: Float[Tensor, "*B n"]) -> Float[Tensor, "*B n"]:
     # Half precision would round the sum over many thousand tokens.
     return F.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+
+
+def _drawn(logits: Float[Tensor, "B n"], generator: torch.Generator | None) -> Int[Tensor, " B"]:
+    """One of n for each row: the first whose share, with all before it, is above a random number."""
+    # A sum over many thousand tokens has to tell the rarest from none.
+    ends = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    ends = ends.cumsum(-1, dtype=widest_dtype(logits.device))
+    shares = torch.rand(len(ends), 1, dtype=ends.dtype, device=ends.device, generator=generator)
+    # Rounding must not lead beyond the last one.
+    return torch.searchsorted(ends, shares * ends[:, -1:], right=True)[:, 0].clamp_(max=logits.shape[1] - 1)

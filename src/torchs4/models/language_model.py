@@ -150,6 +150,19 @@ class LanguageModel(SequenceModel):
         hidden, blocks = self.stack.prefill(self._encoded(x), state["blocks"])
         return self.table.losses(self.dropout(hidden), targets), {**state, "blocks": blocks}
 
+    def write(
+        self, x_t: Int[Tensor, " B"], state: State, generator: torch.Generator | None = None
+    ) -> tuple[Int[Tensor, " B"], State]:
+        """One token further: the next token of each text, drawn, and the next state.
+
+        As likely as `step` says, but without how likely all others are: of rare bands, only those that are
+        drawn from are looked at.
+        """
+        self._require_position(x_t)
+        state = self._checked_state(state, x_t.shape[0])
+        hidden, blocks = self.stack.step(self._encoded(x_t), state["blocks"])
+        return self.table.draw(self.dropout(hidden), generator), {**state, "blocks": blocks}
+
     def _encoded(self, x: Tensor) -> Tensor:
         return self.dropout(self.table.embed(x))
 

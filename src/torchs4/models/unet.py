@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from torchs4.layers.block import S4Block, S4BlockConfig
-from torchs4.layers.feed_forward import FeedForward, mixed
+from torchs4.layers.block import S4Block, S4BlockConfig, mixed
+from torchs4.layers.feed_forward import FeedForward
 from torchs4.layers.hooks import run_hooked
 from torchs4.layers.inputs import position_mask, require_padding_at_end, require_sequence, require_vector
 from torchs4.layers.norms import build_norm, normalise

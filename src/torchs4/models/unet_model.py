@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from torchs4.configuration import FROM_DATA, require_at_least, require_whole
-from torchs4.layers.feed_forward import mixed
+from torchs4.layers.block import mixed
 from torchs4.layers.signatures import lists_options
 from torchs4.models.sequence_model import SequenceModel, SequenceModelConfig
 from torchs4.models.unet import UNet

@@ -20,8 +20,8 @@ from torchs4.ops.transforms import inside_transform
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-# Below, the call costs more than is won.
-_FEWEST_ROWS = 256
+# Multiplications below which the call costs more than is won.
+_FEWEST_PRODUCTS = 2**20
 
 
 def linear(x: Float[Tensor, "... I"], weight: Float[Tensor, "O I"]) -> Float[Tensor, "... O"]:
@@ -60,7 +60,7 @@ def _is_for_onednn(x: Tensor, weight: Tensor) -> bool:
         return False
     if x.dtype != torch.float32 or weight.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return False
-    if x.numel() < _FEWEST_ROWS * max(x.shape[-1], 1) or inside_transform():
+    if x.numel() * len(weight) < _FEWEST_PRODUCTS or inside_transform():
         return False
     return onednn_is_faster()
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch.nn.functional as F
 
+from torchs4.ops.mixing import linear
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -32,7 +34,7 @@ class PlainBlocks:
         for block, state in zip(self._blocks, states, strict=True):
             u = normalised(x, block.norm)
             y, new_state = self.modal_step(*block.system, block.C, block.D, u, state)
-            mixed = F.linear(F.gelu(y.flatten(1)), block.mixing_weight)
+            mixed = linear(F.gelu(y.flatten(1)), block.mixing_weight)
             x = self.gated_residual(mixed, block.mixing_bias, x)
             new_states.append(new_state)
         return x if self._final_norm is None else normalised(x, self._final_norm), new_states

@@ -1,7 +1,8 @@
 """One step of usual blocks: norm, DPLR system, GELU, gated mixing, residual; all blocks in one call.
 
 The mixing reads every weight once, so it is bound by memory; around it a dozen calls of PyTorch per block
-would cost more than all the arithmetic. Tensors are passed by their addresses, as in `modal_step`.
+would cost more than all the arithmetic. Tensors are passed by their addresses, as in `modal_step`. Where many
+sequences meet many features it is the other way round: then a library's product is worth the calls.
 
 Axes: B batch, H features, N state size, R rank, M output channels.
 """
@@ -19,7 +20,8 @@ from numba.core import cgutils
 
 from torchs4.ops.cpu.arrays import as_addressable, number_type, require_same_type
 from torchs4.ops.cpu.compiling import compiled, compiled_entry
-from torchs4.ops.cpu.modal_step import step_system
+from torchs4.ops.cpu.gating import gated_residual
+from torchs4.ops.cpu.modal_step import modal_step, step_system
 from torchs4.ops.cpu.sharing import shared
 from torchs4.ops.cpu.vectors import (
     LANES,
@@ -32,6 +34,7 @@ from torchs4.ops.cpu.vectors import (
     store_scalar,
 )
 from torchs4.ops.cpu.workspaces import empty
+from torchs4.ops.plain_blocks import PlainBlocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +46,17 @@ if TYPE_CHECKING:
 _ROWS = 4
 # Sequences that one thread takes at least.
 _FEW = 4
+
+
+# Multiplications of a block's mixing from which on a library's product is faster.
+_MANY_PRODUCTS = 2**24
+
+
+class _WideBlocks(PlainBlocks):
+    """Blocks whose mixing is a product of large matrices."""
+
+    modal_step = staticmethod(modal_step)
+    gated_residual = staticmethod(gated_residual)
 
 
 class _Blocks(NamedTuple):
@@ -97,6 +111,7 @@ class PreparedBlocks:
                 ("mixing_bias", block.mixing_bias, (2 * H,)),
             )
         ]
+        self._wide = _WideBlocks(blocks, final_norm)
         # Held as long as their addresses.
         self._tensors = norm_parts, block_parts
         self._blocks = _Blocks(
@@ -107,7 +122,7 @@ class PreparedBlocks:
 
     def step(self, x: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """What comes out after the last block, and every block's next state."""
-        H, N, _, _ = self._sizes
+        H, N, _, M = self._sizes
         B, dtype = x.shape[0], self._dtype
         for name, tensor in (("x", x), *(("state", state) for state in states)):
             require_same_type(name, tensor, dtype)
@@ -117,6 +132,8 @@ class PreparedBlocks:
         count = len(self._blocks.weights)
         if len(states) != count:
             raise ValueError(f"There are {len(states)} states for {count} blocks.")
+        if B * 2 * H * M * H >= _MANY_PRODUCTS:
+            return self._wide.step(x, states)
         out = torch.empty((B, H), dtype=dtype)
         new_states = [torch.empty(shape, dtype=dtype) for _ in states]
         places = _addresses([*states, *new_states])
@@ -255,7 +272,7 @@ def _step_some(blocks, places, x, out, number, sizes, first, last):
         new_state = carray(as_pointer(places[count + block]), (B, H, N), number)
         for s in range(few):
             _normalise(out[first + s], norms[block], epsilons[block], number, u[s])
-        step_system(a, p, q, b, C, D, u, state[first:last], y, new_state[first:last])
+        step_system(a, p, q, b, C, D, u, state[first:last], y, new_state[first:last], 0, H)
         for s in range(few):
             for m in range(M):
                 for h in range(H):

@@ -17,6 +17,7 @@ from numba.core import cgutils
 
 from torchs4.ops.cpu.arrays import as_addressable, number_type
 from torchs4.ops.cpu.compiling import compiled, compiled_entry
+from torchs4.ops.cpu.sharing import shared
 from torchs4.ops.cpu.vectors import (
     LANES,
     Value,
@@ -33,6 +34,13 @@ from torchs4.ops.cpu.vectors import (
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+# Features whose parameters are kept near while all sequences take their step.
+_FEATURES = 64
+# Sequences whose sums grow side by side: each would wait for its own last addition.
+_TOGETHER = 4
+# Numbers of a state that are worth waking a thread for.
+_WORTH_A_THREAD = 2**17
 
 
 def modal_step(
@@ -60,61 +68,86 @@ def modal_step(
         )
     ]
     addresses = [x.data_ptr() for x in (*tensors, y, new_state)]
-    _step(*addresses, number, B, H, N, R, M)
+    sizes = number, B, H, N, R, M
+    # A step of a usual layer takes microseconds, less than waking a second thread.
+    tasks = min(torch.get_num_threads(), B * H * N // _WORTH_A_THREAD, H)
+    if tasks > 1:
+        _step_together(tasks, *addresses, *sizes, tasks)
+    else:
+        _step_some(*addresses, *sizes, 0, H)
     return y, new_state
 
 
-def _emit_feature(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
-    """One feature of a system of rank 1 with one output; eight numbers of its state at a time.
+def _feature_of_rank_one(sequences: int) -> Any:
+    """One feature of a rank-1 system with one output, for some sequences; eight numbers of a state at a time.
 
     Arrays: y, state, new state, a, p, q, b, C, drive, D. Integers: the places of y and drive, of the state,
-    of the parameters and of D, and how many vectors a state has.
+    of the parameters and of D, how many vectors a state has, and how many features there are.
     """
-    y, state, new_state, a, p, q, b, C, drive, D = arrays
-    y_place, state_place, place, feature, vectors = integers
-    kind = ir.VectorType(element, LANES)
-    zero = ir.Constant(kind, [0.0] * LANES)
 
-    def at(start: Any, index: Any) -> Any:
-        return builder.add(start, builder.mul(index, ir.Constant(index.type, LANES)))
+    def emit(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
+        y, state, new_state, a, p, q, b, C, drive, D = arrays
+        y_place, state_place, place, feature, vectors, features = integers
+        kind = ir.VectorType(element, LANES)
+        zero = ir.Constant(kind, [0.0] * LANES)
+        lanes = ir.Constant(place.type, LANES)
+        state_gap = builder.mul(builder.mul(features, vectors), lanes)
 
-    def accumulate(pointer: Any, value: Value) -> None:
-        total = Value(builder, builder.load(pointer, typ=kind)) + value
-        builder.store(total.value, pointer)
+        def of_each(first: Any, gap: Any) -> list[Any]:
+            steps = (builder.mul(gap, ir.Constant(place.type, s)) for s in range(sequences))
+            return [builder.add(first, step) for step in steps]
 
-    feedback, output = cgutils.alloca_once(builder, kind), cgutils.alloca_once(builder, kind)
-    builder.store(zero, feedback)
-    builder.store(zero, output)
-    with cgutils.for_range(builder, vectors) as loop:
-        x = load_vector(builder, element, state, at(state_place, loop.index))
-        accumulate(feedback, load_vector(builder, element, q, at(place, loop.index)) * x)
-    pull = splat(builder, horizontal_sum(Value(builder, builder.load(feedback, typ=kind))))
-    scalar_drive = load_scalar(builder, element, drive, y_place)
-    push = splat(builder, scalar_drive)
-    signs = Value(builder, ir.Constant(kind, [-1.0, 1.0] * (LANES // 2)))
-    with cgutils.for_range(builder, vectors) as loop:
-        x_at, at_parameter = at(state_place, loop.index), at(place, loop.index)
-        x = load_vector(builder, element, state, x_at)
-        turn = load_vector(builder, element, a, at_parameter)
-        real = shuffled(turn, [i - i % 2 for i in range(LANES)])
-        imaginary = shuffled(turn, [i - i % 2 + 1 for i in range(LANES)]) * signs
-        swapped = shuffled(x, [i + 1 - 2 * (i % 2) for i in range(LANES)])
-        x = real * x + imaginary * swapped
-        x = x + push * load_vector(builder, element, b, at_parameter)
-        x = x - pull * load_vector(builder, element, p, at_parameter)
-        store_vector(x, element, new_state, x_at)
-        accumulate(output, load_vector(builder, element, C, at_parameter) * x)
-    skip = builder.fmul(load_scalar(builder, element, D, feature), scalar_drive)
-    result = builder.fadd(horizontal_sum(Value(builder, builder.load(output, typ=kind))), skip)
-    store_scalar(builder, result, element, y, y_place)
+        def accumulate(pointer: Any, value: Value) -> None:
+            total = Value(builder, builder.load(pointer, typ=kind)) + value
+            builder.store(total.value, pointer)
+
+        def sums() -> list[Any]:
+            pointers = [cgutils.alloca_once(builder, kind) for _ in range(sequences)]
+            for pointer in pointers:
+                builder.store(zero, pointer)
+            return pointers
+
+        def summed(pointer: Any) -> Any:
+            return horizontal_sum(Value(builder, builder.load(pointer, typ=kind)))
+
+        y_places, state_places = of_each(y_place, features), of_each(state_place, state_gap)
+        feedbacks, outputs = sums(), sums()
+        with cgutils.for_range(builder, vectors) as loop:
+            offset = builder.mul(loop.index, lanes)
+            weight = load_vector(builder, element, q, builder.add(place, offset))
+            for start, feedback in zip(state_places, feedbacks, strict=True):
+                x = load_vector(builder, element, state, builder.add(start, offset))
+                accumulate(feedback, weight * x)
+        pulls = [splat(builder, summed(feedback)) for feedback in feedbacks]
+        drives = [load_scalar(builder, element, drive, at) for at in y_places]
+        pushes = [splat(builder, scalar) for scalar in drives]
+        signs = Value(builder, ir.Constant(kind, [-1.0, 1.0] * (LANES // 2)))
+        with cgutils.for_range(builder, vectors) as loop:
+            offset = builder.mul(loop.index, lanes)
+            at = builder.add(place, offset)
+            turn, gain, feed, seen = (load_vector(builder, element, array, at) for array in (a, b, p, C))
+            real = shuffled(turn, [i - i % 2 for i in range(LANES)])
+            imaginary = shuffled(turn, [i - i % 2 + 1 for i in range(LANES)]) * signs
+            for start, pull, push, output in zip(state_places, pulls, pushes, outputs, strict=True):
+                x_at = builder.add(start, offset)
+                x = load_vector(builder, element, state, x_at)
+                swapped = shuffled(x, [i + 1 - 2 * (i % 2) for i in range(LANES)])
+                x = real * x + imaginary * swapped + push * gain - pull * feed
+                store_vector(x, element, new_state, x_at)
+                accumulate(output, seen * x)
+        skip = load_scalar(builder, element, D, feature)
+        for at, scalar, output in zip(y_places, drives, outputs, strict=True):
+            result = builder.fadd(summed(output), builder.fmul(skip, scalar))
+            store_scalar(builder, result, element, y, at)
+
+    return instruction(10, 6, emit)
 
 
-_feature_of_rank_one = instruction(10, 5, _emit_feature)
+_feature_of_one, _feature_of_four = _feature_of_rank_one(1), _feature_of_rank_one(_TOGETHER)
 
 
-# One thread: a step of a usual layer takes microseconds, less than waking a second thread.
 @compiled_entry()
-def _step(a, p, q, b, C, D, u, state, y, new_state, number, B, H, N, R, M):
+def _step_some(a, p, q, b, C, D, u, state, y, new_state, number, B, H, N, R, M, first, last):
     step_system(
         carray(as_pointer(a), (H, N), number),
         carray(as_pointer(p), (R, H, N), number),
@@ -126,23 +159,42 @@ def _step(a, p, q, b, C, D, u, state, y, new_state, number, B, H, N, R, M):
         carray(as_pointer(state), (B, H, N), number),
         carray(as_pointer(y), (B, M, H), number),
         carray(as_pointer(new_state), (B, H, N), number),
+        first,
+        last,
     )
 
 
+@shared
+def _step_together(task, a, p, q, b, C, D, u, state, y, new_state, number, B, H, N, R, M, tasks):
+    first, last = task * H // tasks, (task + 1) * H // tasks
+    _step_some(a, p, q, b, C, D, u, state, y, new_state, number, B, H, N, R, M, first, last)
+
+
 @compiled()
-def step_system(a, p, q, b, C, D, u, state, y, new_state):
-    """Every feature of every sequence, one step on; y is (B, M, H)."""
+def step_system(a, p, q, b, C, D, u, state, y, new_state, first, last):
+    """The features from first to last of every sequence, one step on; y is (B, M, H)."""
     B, H, N = state.shape
     M, R = C.shape[0], p.shape[0]
-    # A feature's parameters are read once for all sequences.
-    for h in range(H):
+    # Parameters of some features are read once for all sequences, and states in runs as long as those.
+    for start in range(first, last, _FEATURES):
+        stop = min(start + _FEATURES, last)
+        if R == 1 and M == 1 and N % LANES == 0:
+            vectors, together = N // LANES, B // _TOGETHER * _TOGETHER
+            for batch in range(0, together, _TOGETHER):
+                for h in range(start, stop):
+                    at = batch * H + h
+                    _feature_of_four(
+                        y, state, new_state, a, p, q, b, C, u, D, at, at * N, h * N, h, vectors, H
+                    )
+            for batch in range(together, B):
+                for h in range(start, stop):
+                    at = batch * H + h
+                    _feature_of_one(
+                        y, state, new_state, a, p, q, b, C, u, D, at, at * N, h * N, h, vectors, H
+                    )
+            continue
         for batch in range(B):
-            if R == 1 and M == 1 and N % LANES == 0:
-                place = batch * H + h
-                _feature_of_rank_one(
-                    y, state, new_state, a, p, q, b, C, u, D, place, place * N, h * N, h, N // LANES
-                )
-            else:
+            for h in range(start, stop):
                 _advance(a[h], p[:, h], q[:, h], b[h], state[batch, h], new_state[batch, h], u[batch, h])
                 for m in range(M):
                     total = D[m, h] * u[batch, h]
