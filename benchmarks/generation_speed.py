@@ -2,6 +2,7 @@
 
     python benchmarks/generation_speed.py                    # every piece that is missing, then the results
     python benchmarks/generation_speed.py --width 128 --groups 2 --budget 0.2 --largest 16   # a try
+    python benchmarks/generation_speed.py --keep-memory      # in a process that keeps freed memory
     python benchmarks/generation_speed.py --collect          # only write results, picture and table
 
 All models have the paper's size, and write at the largest batch whose memory of the past fits into the
@@ -10,10 +11,12 @@ states, or keys and values, without weights. While a text of L words is written,
 average: that is where a step of the Transformer is timed, whose time grows linearly with the context.
 
 The Transformer is a plain decoder with fused attention, whose keys and values lie in memory that is allocated
-once for the whole text; or the GPT-2 backbone of the package transformers with its own cache, whichever is
-faster. All have the same table of 267,735 words, and draw from the whole of it. Latency is a step at batch 1.
-The bound is what the Transformer would write if it did nothing but read its keys and values, at the speed at
-which this machine reads memory. Models take turns at every context; medians of three.
+once for the whole text, with the same products as S4; or the GPT-2 backbone of the package transformers with
+its own cache, whichever is faster. All have the same table of 267,735 words, and draw from the whole of it.
+Latency is a step at batch 1. Two bounds: what the Transformer would write if it did nothing but read its keys
+and values, at the speed at which this machine reads memory; and what S4 would write if it did nothing but
+multiply by its weights, at the speed of one large product. Models take turns at every context; medians of
+three.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ import torch.nn.functional as F
 from harness import RESULTS, THREADS, Pieces, keep_for_tables, record, show
 from torch import Tensor, nn
 
+from torchs4 import ops
 from torchs4.configuration import with_options
+from torchs4.layers.block import mixed
 from torchs4.models import LanguageModel, LanguageModelConfig, UNetModel
 from torchs4.models.adaptive import AdaptiveTable
 from torchs4.models.states import named_tensors
@@ -77,13 +82,13 @@ class Decoder(nn.Module):
     def step(self, tokens: Tensor, memory: Tensor, seen: int) -> Tensor:
         x = self.table.embed(tokens)
         for layer, (keys, values) in zip(self.layers, memory, strict=True):
-            mixed = layer["query_key_value"](layer["norm"](x)).unflatten(1, (3, self.heads, -1))
-            query, keys[:, :, seen], values[:, :, seen] = mixed.unbind(1)
+            all_three = mixed(layer["query_key_value"], layer["norm"](x)).unflatten(1, (3, self.heads, -1))
+            query, keys[:, :, seen], values[:, :, seen] = all_three.unbind(1)
             past = slice(seen + 1)
             y = F.scaled_dot_product_attention(query[:, :, None], keys[:, :, past], values[:, :, past])
-            x = x + layer["output"](y[:, :, 0].flatten(1))
-            x = x + layer["contract"](F.gelu(layer["expand"](layer["second_norm"](x))))
-        return self.table.log_probabilities(self.norm(x))
+            x = x + mixed(layer["output"], y[:, :, 0].flatten(1))
+            x = x + mixed(layer["contract"], F.gelu(mixed(layer["expand"], layer["second_norm"](x))))
+        return self.table.draw(self.norm(x))
 
 
 def main() -> None:
@@ -91,10 +96,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--budget", type=float, default=4.0, help="GB for the memory of the past")
-    parser.add_argument("--largest", type=int, default=64, help="batch")
+    parser.add_argument("--largest", type=int, default=256, help="batch")
     parser.add_argument("--width", type=int, default=WIDTH)
     parser.add_argument("--groups", type=int, default=GROUPS)
     parser.add_argument("--collect", action="store_true", help="write what is there")
+    parser.add_argument("--keep-memory", action="store_true", help="in a process that keeps freed memory")
     parser.add_argument("--words", type=int, default=WORDS)
     chosen = parser.parse_args()
     torch.set_num_threads(THREADS)
@@ -109,11 +115,13 @@ def main() -> None:
 
 def measure(pieces: Pieces, chosen: argparse.Namespace) -> None:
     pieces.measure("gigabytes per second", read_speed)
+    pieces.measure("gigaflops", multiplication_speed)
     if any(f"{what} {context}" not in pieces.found for context in CONTEXTS for what in ("text", "one")):
         table = AdaptiveTable(chosen.words, chosen.width, CUTOFFS).eval()
         models = {name: build(name, table, chosen) for name in MODELS}
         for name, model in models.items():
             pieces.measure(f"{name} parameters", partial(count, model))
+        pieces.measure("S4 multiplications", partial(multiplications, models["S4"]))
         for context in CONTEXTS:
             batches = {name: fitting(name, model, context, chosen) for name, model in models.items()}
             pieces.measure(f"text {context}", partial(take_turns, models, batches, context))
@@ -123,7 +131,8 @@ def measure(pieces: Pieces, chosen: argparse.Namespace) -> None:
         unet: Any = UNetModel(replace(picture_config(), output_size=256, vocabulary_size=769)).eval()
         width = 8 * round((count(unet) / (12 * 16)) ** 0.5 / 8)
         decoder: Any = Decoder(width, 16, AdaptiveTable(769, width)).eval()
-        pictures = {"S4": unet, "Transformer": decoder}
+        linear = linear_transformer(width, 16, 769)
+        pictures = {"S4": unet, "Transformer": decoder, "Linear Transformer": linear}
         batches = {name: fitting(name, model, IMAGE, chosen) for name, model in pictures.items()}
         pieces.measure("images", partial(take_turns, pictures, batches, IMAGE))
 
@@ -158,13 +167,27 @@ def build(name: str, table: nn.Module, chosen: argparse.Namespace) -> Any:
         return Decoder(chosen.width, chosen.groups, table).eval()
     if name == "GPT-2":
         return gpt2(chosen.width, chosen.groups, table)
+    if name == "Linear Transformer":
+        return linear_transformer(chosen.width, chosen.groups, chosen.words)
     config: LanguageModelConfig = with_options(LanguageModelConfig(), cutoffs=CUTOFFS, features=chosen.width)
-    if name == "S4":
-        config = with_options(config, layers=2 * chosen.groups, state_size=64, per_feature=True)
-    else:
-        config = with_options(config, layer="linear-transformer", heads=HEADS, layers=chosen.groups)
-        config = with_options(config, feed_forward_every=1, mixing="linear")
+    config = with_options(config, layers=2 * chosen.groups, state_size=64, per_feature=True)
     return LanguageModel(replace(config, vocabulary_size=chosen.words)).eval()
+
+
+def linear_transformer(width: int, layers: int, words: int) -> LanguageModel:
+    config = with_options(
+        LanguageModelConfig(), layer="linear-transformer", heads=HEADS, mixing="linear", features=width
+    )
+    config = with_options(config, layers=layers, feed_forward_every=1, cutoffs=CUTOFFS)
+    return LanguageModel(replace(config, vocabulary_size=words)).eval()
+
+
+def multiplications(model: LanguageModel) -> int:
+    """By weights, for one word: those of all blocks, of the projections at both ends, of frequent words."""
+    blocks = sum(layer.weight.numel() for layer in model.stack.modules() if isinstance(layer, nn.Linear))
+    table = model.table
+    ends = 0 if table.projection is None else 2 * table.projection.numel()
+    return blocks + ends + table.vectors[0].numel()
 
 
 def gpt2(width: int, layers: int, table: nn.Module) -> nn.Module:
@@ -187,7 +210,7 @@ def bytes_per_text(name: str, model: Any, context: int) -> int:
 
 def run_decoder(model: Decoder, batch: int, context: int) -> Callable[[], float]:
     tokens, memory = torch.randint(1, 700, (batch,)), model.empty(batch, context).fill_(0.1)
-    return partial(milliseconds, lambda: draw(model.step(tokens, memory, context // 2)))
+    return partial(milliseconds, lambda: model.step(tokens, memory, context // 2))
 
 
 def run_gpt2(model: Any, batch: int, context: int) -> Callable[[], float]:
@@ -198,7 +221,7 @@ def run_gpt2(model: Any, batch: int, context: int) -> Callable[[], float]:
 
     def step() -> None:
         hidden = model(inputs_embeds=model.table.embed(tokens)[:, None], past_key_values=cache)
-        draw(model.table.log_probabilities(hidden.last_hidden_state[:, 0]))
+        model.table.draw(hidden.last_hidden_state[:, 0])
 
     def run() -> float:
         nonlocal cache
@@ -218,8 +241,11 @@ def run_recurrence(model: Any, batch: int, context: int) -> Callable[[], float]:
     def frame() -> None:
         nonlocal state
         for _ in range(steps):
-            prediction, state = model.step(tokens, state)
-            draw(prediction)
+            if isinstance(model, LanguageModel):
+                _, state = model.write(tokens, state)
+            else:
+                prediction, state = model.step(tokens, state)
+                torch.multinomial(prediction.softmax(-1), 1)
 
     return lambda: milliseconds(frame) / steps
 
@@ -232,14 +258,17 @@ RUNS: dict[str, Callable[[Any, int, int], Callable[[], float]]] = {
 }
 
 
-def draw(logits: Tensor) -> Tensor:
-    return torch.multinomial(logits.softmax(-1), 1)
-
-
 def milliseconds(run: Callable[[], Any]) -> float:
     start = time.perf_counter()
     run()
     return 1e3 * (time.perf_counter() - start)
+
+
+def multiplication_speed() -> float:
+    """How many billion multiplications and additions of a large product this machine does in a second."""
+    x, weight = torch.randn(2048, 2048), torch.randn(2048, 2048)
+    times = [milliseconds(lambda: ops.linear(x, weight)) for _ in range(2 * REPEATS)]
+    return 2e-9 * 2048**3 / (statistics.median(times) / 1e3)
 
 
 def read_speed() -> float:
@@ -262,34 +291,38 @@ def collect(pieces: Pieces, chosen: argparse.Namespace) -> None:
             bytes_read = 4 * 2 * chosen.groups * chosen.width * context / 2
             bound = 1e9 * found["gigabytes per second"] / bytes_read
             contexts[str(context)] = {"models": speeds, "transformer_bound": bound}
+    s4_bound = 1e9 * found["gigaflops"] / (2 * found["S4 multiplications"])
     images = {
         name: 1e3 * cell["batch"] / cell["ms"] / IMAGE for name, cell in found.get("images", {}).items()
     }
     parameters = {name: found[f"{name} parameters"] for name in MODELS if f"{name} parameters" in found}
     results = {"budget_gb": chosen.budget, "largest_batch": chosen.largest, "width": chosen.width}
     results |= {"groups": chosen.groups, "parameters": parameters, "contexts": contexts, "images": images}
-    results |= {"gigabytes_per_second": found["gigabytes per second"], "pieces": pieces.about}
+    results |= {"gigabytes_per_second": found["gigabytes per second"], "gigaflops": found["gigaflops"]}
+    results |= {"s4_bound": s4_bound, "pieces": pieces.about}
     rows = []
     for context, part in contexts.items():
         for name, cell in part["models"].items():
             rows.append([context, name, cell["batch"], cell["words_per_second"], cell["latency_ms"]])
             rows[-1].append(part["transformer_bound"])
     show("words", ["context", "model", "batch", "words / s", "latency ms", "Transformer's bound"], rows)
+    print(f"S4's bound: {s4_bound:.0f} words / s at {found['gigaflops']:.0f} Gflop/s")
     show("images", ["model", "images / s"], [[name, rate] for name, rate in images.items()])
     if (chosen.width, chosen.groups, chosen.words) == (WIDTH, GROUPS, WORDS):
         path = record("generation_speed", results)
         keep_for_tables("generation_speed", path, {key: results[key] for key in results if key != "pieces"})
-        picture(contexts)
+        picture(contexts, s4_bound)
 
 
-def picture(contexts: dict[str, Any]) -> None:
+def picture(contexts: dict[str, Any], s4_bound: float) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for name in MODELS:
         points = {int(c): part["models"][name] for c, part in contexts.items() if name in part["models"]}
         axes[0].plot(list(points), [p["words_per_second"] for p in points.values()], "o-", label=name)
         axes[1].plot(list(points), [p["latency_ms"] for p in points.values()], "o-", label=name)
     bounds = [part["transformer_bound"] for part in contexts.values()]
-    axes[0].plot(list(map(int, contexts)), bounds, "k:", label="reading keys and values alone")
+    axes[0].plot(list(map(int, contexts)), bounds, "k:", label="Transformer: reading keys and values alone")
+    axes[0].axhline(s4_bound, color="grey", linestyle="--", label="S4: multiplying by its weights alone")
     titles = "words per second, largest batch", "milliseconds per word, batch 1"
     for axis, title in zip(axes, titles, strict=True):
         axis.set(xscale="log", yscale="log", xlabel="words of the text", title=title)

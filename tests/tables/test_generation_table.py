@@ -18,6 +18,8 @@ KEPT = {
     "budget_gb": 4.0,
     "largest_batch": 64,
     "gigabytes_per_second": 20.0,
+    "gigaflops": 200.0,
+    "s4_bound": 412.3,
     "parameters": {"S4": 249e6, "Transformer": 239e6, "GPT-2": 210e6},
     "images": {"S4": 0.5, "Transformer": 0.25},
     "contexts": {
@@ -52,6 +54,7 @@ def test_ratios_are_to_the_faster_transformer() -> None:
     assert ours["S4 (249M)*"] == ("0.5 (2×)", "", "100 (1.25×)", "120 (60×)")
     assert ours["GPT-2 (210M)*"] == ("", "", "80 (1×)", "")
     assert "0.25× at 512, 2× at 8,192" in sheet.notes[0]
+    assert "at 200 Gflop/s, it would write 412 words a second" in sheet.notes[0]
 
 
 def test_what_was_not_measured_says_how(

@@ -53,7 +53,8 @@ def generation_sheet() -> Sheet:
         f"A100. "
         f"Ratios are to the faster of {' and '.join(YARDSTICKS)}. If a Transformer did nothing but read its "
         f"keys and values, at {kept['gigabytes_per_second']:.3g} GB/s, S4 would still write "
-        f"{', '.join(bounds)} as fast."
+        f"{', '.join(bounds)} as fast. If S4 did nothing but multiply by its weights, at "
+        f"{kept['gigaflops']:.3g} Gflop/s, it would write {kept['s4_bound']:,.0f} words a second."
     )
     return Sheet(TITLE, header, (*rows, *ours), len(ours), (note,))
 
