@@ -3,16 +3,17 @@
     python benchmarks/language.py --compressors          # xz and zstd alone, two minutes
     python benchmarks/language.py                        # every piece that is missing, then the result files
     python benchmarks/language.py --list                 # the pieces that are missing: task, model
-    python benchmarks/language.py --task words --model lstm --minutes 30
+    for task in words characters; do python benchmarks/language.py --task $task & done   # on two cores
     python benchmarks/language.py --collect              # only write results/language.json
     python benchmarks/language.py --minutes 0.2          # a try
 
-A piece is one training by the recipe `wikitext-2` (words) or `characters`: so many minutes of training and
-measuring on validation text, then the best model on the whole test text, once in passages that know nothing
-of each other and, where a state of constant size allows it, once in one unbroken stream. The LSTM and the
-Transformer get the width at which they have about as many weights as S4; learning rates are those in RATES,
-which nothing was tuned for. Each piece is kept in runs/language as soon as it is done, and a killed one goes
-on where it was. With thirty minutes each, all six take about three and a half hours.
+A piece is one training by the recipe `wikitext-2` (words) or `characters`: so many minutes of one core's work
+(what else runs does not count) for training and measuring on validation text, then the best model on the whole
+test text, once in passages that know nothing of each other and, where a state of constant size allows it, once
+in one unbroken stream. The LSTM and the Transformer get the width at which they have about as many weights as
+S4; learning rates are those in RATES, which nothing was tuned for. Each piece is kept in runs/language as soon
+as it is done, and a killed one goes on where it was. With twenty minutes each, all six take about two and a half
+hours of one core.
 
 Compressors get the test text alone, and after the training text, which is what models have read too. Bits
 per character of a model of words are its bits per word, times the words, over the characters of the text.
@@ -24,6 +25,7 @@ import argparse
 import dataclasses
 import json
 import lzma
+import time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 TASKS = {"words": "wikitext-2", "characters": "characters"}
 # None takes the recipe's.
 RATES = {"s4": None, "lstm": 0.003, "transformer": 0.001}
-MINUTES = 30.0
+MINUTES = 20.0
 WIDTHS = range(32, 513, 8)
 PIECES = RESULTS.parents[1] / "runs" / "language"
 UNBROKEN = "unbroken.json"
@@ -66,7 +68,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=MINUTES, help="of training, for each piece")
     parser.add_argument("--task", choices=TASKS, action="append", help="only this one; may be repeated")
     parser.add_argument("--model", choices=RATES, action="append", help="only this one; may be repeated")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--list", action="store_true", help="name the pieces that are not done yet")
     parser.add_argument("--collect", action="store_true", help="write the result file from what is there")
     parser.add_argument("--compressors", action="store_true", help="only what compressors need")
@@ -95,7 +97,8 @@ def do_piece(task: str, model: str, minutes: float) -> None:
     data = recipe_config(TASKS[task]).data.load(data_folder())
     folder, config = folder_of(task, model, minutes), config_of(task, model, data, minutes)
     if folder.summary() is None:
-        run(folder, config, data=data, resume=folder.is_begun(), pictures=False)
+        resume = folder.is_begun()
+        run(folder, config, data=data, resume=resume, pictures=False, clock=time.process_time)
     with Display() as display:
         best, unbroken = load_best(folder, display), None
         if data.test is not None and model != "transformer":
