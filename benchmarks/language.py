@@ -8,12 +8,12 @@
     python benchmarks/language.py --minutes 0.2          # a try
 
 A piece is one training by the recipe `wikitext-2` (words) or `characters`: so many minutes of one core's work
-(what else runs does not count) for training and measuring on validation text, then the best model on the whole
-test text, once in passages that know nothing of each other and, where a state of constant size allows it, once
-in one unbroken stream. The LSTM and the Transformer get the width at which they have about as many weights as
-S4; learning rates are those in RATES, which nothing was tuned for. Each piece is kept in runs/language as soon
-as it is done, and a killed one goes on where it was. With twenty minutes each, all six take about two and a half
-hours of one core.
+(what else runs does not count) for training and measuring on validation text, then the best model on the
+whole test text, once in passages that know nothing of each other and, where a state of constant size allows
+it, once in one unbroken stream. The LSTM and the Transformer get the width at which they have about as many
+weights as S4; learning rates are those in RATES, which nothing was tuned for. Each piece is kept in
+runs/language as soon as it is done, and a killed one goes on where it was. With twenty minutes each, all six
+take about two and a half hours of one core.
 
 Compressors get the test text alone, and after the training text, which is what models have read too. Bits
 per character of a model of words are its bits per word, times the words, over the characters of the text.
