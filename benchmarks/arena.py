@@ -210,20 +210,33 @@ def pieces_done(minutes: float, before: dict[str, Any]) -> dict[str, dict[str, A
     return done
 
 
+def lead(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """By how many points S4 is ahead of the best other model, and whether that is more than chance."""
+    other = max((model for model in found if model != "S4"), key=lambda model: found[model]["test_accuracy"])
+    first, second = found["S4"], found[other]
+    shares = [(one["test_accuracy"], one["test_examples"]) for one in (first, second)]
+    deviation = sum(share * (1 - share) / count for share, count in shares) ** 0.5
+    points = first["test_accuracy"] - second["test_accuracy"]
+    return {
+        "next": other,
+        "points": round(100 * points, 2),
+        "standard_error": round(100 * deviation, 2),
+        "beyond_chance": points > 2 * deviation,
+    }
+
+
 def collect(minutes: float, before: dict[str, Any]) -> None:
     """Everything that is there, and whether S4 leads."""
     tasks = pieces_done(minutes, before)
-    complete = {task: found for task, found in tasks.items() if len(found) == len(MODELS)}
     claims = {
-        f"S4 leads in {task}": max(found, key=lambda model: found[model]["test_accuracy"]) == "S4"
-        for task, found in complete.items()
+        f"S4 leads in {task}": lead(found) for task, found in tasks.items() if len(found) == len(MODELS)
     }
     rows = [
         [model, *(tasks[task].get(model, {}).get("test_accuracy", "") for task in TASKS)] for model in MODELS
     ]
     show(f"test accuracy after {minutes:g} minutes", ["model", *TASKS], rows)
-    for claim, holds in claims.items():
-        print(f"{claim}: {'yes' if holds else 'no'}")
+    for claim, found in claims.items():
+        print(f"{claim}: {found}")
     if minutes != MINUTES:
         return
     path = record("arena", {"minutes": minutes, "tasks": tasks, "claims": claims})

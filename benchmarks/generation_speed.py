@@ -32,6 +32,7 @@ import matplotlib.pyplot as plt
 import torch
 import torch.nn.functional as F
 from harness import RESULTS, THREADS, Pieces, keep_for_tables, record, show
+from matplotlib.ticker import NullLocator, ScalarFormatter
 from torch import Tensor, nn
 
 from torchs4 import ops
@@ -315,7 +316,7 @@ def collect(pieces: Pieces, chosen: argparse.Namespace) -> None:
 
 
 def picture(contexts: dict[str, Any], s4_bound: float) -> None:
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
     for name in MODELS:
         points = {int(c): part["models"][name] for c, part in contexts.items() if name in part["models"]}
         axes[0].plot(list(points), [p["words_per_second"] for p in points.values()], "o-", label=name)
@@ -327,8 +328,10 @@ def picture(contexts: dict[str, Any], s4_bound: float) -> None:
     for axis, title in zip(axes, titles, strict=True):
         axis.set(xscale="log", yscale="log", xlabel="words of the text", title=title)
         axis.set_xticks(CONTEXTS, list(map(str, CONTEXTS)))
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.yaxis.set_minor_formatter(ScalarFormatter())
         axis.grid(alpha=0.3)
-    axes[0].legend()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(RESULTS / "generation_speed.png", dpi=120)
 
 

@@ -25,6 +25,22 @@ PAGES = RESULTS.parents[1] / "docs"
 THREADS = 2
 console = Console()
 
+
+def _read_arguments() -> None:
+    """For scripts without options of their own: --help tells what they do, and nothing else is ignored."""
+    script = sys.modules["__main__"]
+    is_ours = Path(getattr(script, "__file__", None) or "/").parent == RESULTS.parent
+    if not is_ours or hasattr(script, "argparse"):
+        return
+    others = [argument for argument in sys.argv[1:] if argument != "--keep-memory"]
+    if others:
+        asks = set(others) <= {"-h", "--help"}
+        print(script.__doc__ if asks else f"{' '.join(others)}: this script takes --keep-memory alone.")
+        sys.exit(0 if asks else 2)
+
+
+_read_arguments()
+
 # `python SCRIPT --keep-memory` measures in a process that keeps freed memory, as `s4 train` does. Whatever
 # large tensors torchs4 is measured against gains from it too.
 KEEPS_MEMORY = "--keep-memory" in sys.argv and keep_memory()

@@ -6,12 +6,13 @@ python benchmarks/reproduction_page.py
 from __future__ import annotations
 
 import re
-from pathlib import Path
+
+# Answers --help, too.
+from harness import PAGES as DOCS
 
 from torchs4 import tables
 from torchs4.tables import efficiency
 
-DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (DOCS / "reproduction.md", DOCS / "generative.md", DOCS / "efficiency.md")
 
 

@@ -212,6 +212,8 @@ def test_a_layer_of_ones_own_is_offered_and_restored(own_data: Path, tmp_path: P
 def test_mistakes_are_explained_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").touch()
+    (tmp_path / "run" / "best").mkdir(parents=True)
+    (tmp_path / "run" / "config.json").touch()
     cases = [
         (["fly"], 2, "no command `s4 fly`"),
         (["trian"], 2, "no command `s4 trian`. Did you mean `s4 train`?"),
@@ -221,6 +223,7 @@ def test_mistakes_are_explained_without_a_traceback(tmp_path: Path) -> None:
         (["train", "smnist", "--output", "fresh"], 1, "Run `s4 data get mnist`"),
         (["train", "digits", "--output", "used"], 1, "is there already"),
         (["train", "--resume", "nowhere"], 1, "is not a run"),
+        (["generate", "run/best"], 1, "run/best is a part of a run. Pass the whole run: run"),
         (["data", "get", "mnst"], 1, "Did you mean mnist?"),
         (["train", "--data", "nothing.csv"], 1, "There is no"),
         (
@@ -240,7 +243,7 @@ def test_mistakes_are_explained_without_a_traceback(tmp_path: Path) -> None:
         assert result.returncode == code, (arguments, result.stderr)
         assert message in " ".join(result.stderr.split()), (arguments, result.stderr)
         assert "Traceback" not in result.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {"used"}
+    assert {path.name for path in tmp_path.iterdir()} == {"used", "run"}
 
 
 def test_help_offers_only_the_presets_that_there_are(tmp_path: Path) -> None:

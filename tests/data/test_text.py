@@ -163,6 +163,16 @@ def test_folder_without_texts_is_refused(tmp_path):
         TextFile(str(tmp_path)).load(tmp_path)
 
 
+def test_empty_texts_are_named_and_leave_nothing_behind(tmp_path):
+    path = write(tmp_path, "")
+    with pytest.raises(ValueError, match=r"book\.txt is empty: there is nothing to learn from"):
+        TextFile(path).load(tmp_path)
+    (tmp_path / "second.txt").touch()
+    with pytest.raises(ValueError, match=r"Each of 2 files, .*book\.txt the first of them, is empty"):
+        TextFile(str(tmp_path)).load(tmp_path)
+    assert not (tmp_path / "prepared").exists()
+
+
 def test_other_encodings_are_refused_with_file_and_place(tmp_path):
     path = write(tmp_path, b"caf\xe9 noir")
     with pytest.raises(ValueError, match=r"book\.txt is not UTF-8 text: .* at byte 3\. Save it as UTF-8"):

@@ -10,7 +10,7 @@ from cases import build
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchs4 import LSTMConfig, S4BlockConfig, S4Config, TransformerConfig
+from torchs4 import LSTMConfig, S4BlockConfig, S4Config, TransformerConfig, UNetModel
 from torchs4.inference import Sampling, generate, generate_each, write
 from torchs4.inference.writing import encode, unknown_parts
 
@@ -153,8 +153,15 @@ def test_a_prompt_of_words_is_read_as_people_write() -> None:
 def test_models_that_do_not_write_are_refused() -> None:
     with pytest.raises(ValueError, match="reads values"):
         generate(build("s4"), [[1]], 3)
-    with pytest.raises(ValueError, match="does not predict the next token"):
+    with pytest.raises(ValueError, match=r"does not predict the next token.*for a whole sequence"):
         generate(build("tokens", pooling="mean"), [[1]], 3)
+    # What a model is for comes before whether it could stream.
+    block = S4BlockConfig(layer=S4Config(state_size=8, bidirectional=True))
+    with pytest.raises(ValueError, match="does not predict the next token"):
+        generate(build("tokens", pooling="mean", block=block), [[1]], 3)
+    pictures = {"vocabulary_size": 257, "output_size": 256, "features": 8, "pools": (4,), "image": (4, 4)}
+    with pytest.raises(ValueError, match=r"draws pictures.*s4 sample"):
+        generate(UNetModel(pooling="none", num_layers=1, **pictures).eval(), [[1]], 3)
     with pytest.raises(ValueError, match="does not predict the next token"):
         generate(build("tokens", output_size=3), [[1]], 3)
     with pytest.raises(ValueError, match="reads values"):

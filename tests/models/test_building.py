@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from torchs4 import LSSLConfig, PairModel, S4Config, S4DConfig, SequenceModel, SequenceModelConfig
+from torchs4 import (
+    LSSLConfig,
+    PairModel,
+    S4BlockConfig,
+    S4Config,
+    S4DConfig,
+    SequenceModel,
+    SequenceModelConfig,
+)
 from torchs4.configuration import with_options
 from torchs4.description import InputDescription, OutputDescription, Scaling
 from torchs4.models import build_model
@@ -53,6 +61,21 @@ def test_every_option_reaches_the_block(layer: str) -> None:
     assert isinstance(block.layer, {"s4": S4Config, "s4d": S4DConfig, "lssl": LSSLConfig}[layer])
     assert {name: getattr(block, name) for name in chosen} == chosen
     assert {name: getattr(block.layer, name) for name in inner} == inner
+
+
+def test_whoever_sees_the_future_is_told_how_not_to() -> None:
+    asked = OutputDescription(11, per_position=True, causal=True)
+    with pytest.raises(ValueError, match="Set bidirectional to False"):
+        build_model(small(bidirectional=True), TOKENS, asked)
+    # Advice that could not be followed would be none.
+    fnet = with_options(SequenceModelConfig(), layer="fnet", features=4)
+    with pytest.raises(ValueError, match=r"FNet cannot be causal.*'linear-transformer'"):
+        build_model(fnet, TOKENS, asked)
+
+
+def test_a_layers_name_is_not_its_configuration() -> None:
+    with pytest.raises(ValueError, match=r"layer is 'performer'; .* such as PerformerConfig\(\)\."):
+        S4BlockConfig(layer="performer")  # type: ignore[arg-type]
 
 
 def test_an_answer_for_each_position_needs_no_pooling() -> None:

@@ -146,8 +146,19 @@ def test_it_is_built_for_texts_and_for_nothing_else() -> None:
     sees_the_future = LanguageModelConfig(
         features=8, num_layers=2, block=S4BlockConfig(layer=S4Config(bidirectional=True))
     )
-    with pytest.raises(ValueError, match="bidirectional"):
+    with pytest.raises(ValueError, match="S4Config sees the future"):
         build_model(sees_the_future, given, asked)
+
+
+def test_targets_are_as_many_and_of_the_same_kind_as_what_is_read() -> None:
+    model, x = a_model().eval(), torch.randint(V, (2, 5))
+    for losses in (model.token_losses, model.prefill_losses):
+        with pytest.raises(ValueError, match=r"targets have shape \(2, 4\) and x \(2, 5\).*tokens\[:, 1:\]"):
+            losses(x, x[:, 1:])
+        with pytest.raises(ValueError, match="Tokens are between 0 and 30, but the model knows 0 to 29"):
+            losses(x, torch.tensor([0, V, 0, 0, 0]).expand(2, 5))
+        with pytest.raises(ValueError, match=r"targets has dtype torch.float32.*targets.long\(\)"):
+            losses(x, x.float())
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 def named_run(place: Path) -> RunFolder:
     """A run's folder, or that of a model that comes with torchs4."""
     if place.is_dir():
+        if place.name in ("best", "last") and RunFolder(place.parent).is_begun():
+            raise ValueError(f"{place} is a part of a run. Pass the whole run: {place.parent}")
         return RunFolder(place)
     bundled = bundled_run(place)
     if bundled is None:

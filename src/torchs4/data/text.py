@@ -111,6 +111,9 @@ def _prepare(
     paths: list[Path], min_count: int, validation: float, test: float, progress: Progress | None
 ) -> dict[str, NDArray[Any]]:
     texts = [read_text(path) for path in reported(paths, "Reading texts", progress)]
+    if not any(texts):
+        what = paths[0] if len(paths) == 1 else f"Each of {len(paths)} files, {paths[0]} the first of them,"
+        raise ValueError(f"{what} is empty: there is nothing to learn from. Is it the right file?")
     positions = sum(len(text) + 1 for text in texts)
     second = positions - round(positions * test)
     first = second - round(positions * validation)

@@ -13,6 +13,7 @@ import torch
 from torchs4.configuration import require_whole
 from torchs4.inference.batch import StreamBatch
 from torchs4.inference.samples import require_streaming
+from torchs4.models import SequenceModel
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
     from torch import Tensor
 
-    from torchs4.models import SequenceModel
+    from torchs4.models import SequenceModelConfig
 
 
 @dataclass(frozen=True)
@@ -159,15 +160,22 @@ def generate(
 
 def require_writing(model: SequenceModel) -> None:
     """Only a model that predicts the next token can write."""
+    if isinstance(model, SequenceModel):
+        # What it is for comes first: a classifier need not be causal to be the wrong model.
+        _require_next_tokens(model.config)
     require_streaming(model)
-    config = model.config
+
+
+def _require_next_tokens(config: SequenceModelConfig) -> None:
     if config.vocabulary_size is None:
         raise ValueError(
             "This model reads values, not tokens: it cannot write. Train one with --task next-token."
         )
+    if getattr(config, "image", None) is not None:
+        raise ValueError("This model draws pictures, it does not write. Try: s4 sample RUN")
     if config.pooling != "none" or config.output_size != config.vocabulary_size:
+        each = "at each position" if config.pooling == "none" else "for a whole sequence"
         raise ValueError(
-            f"This model does not predict the next token: pooling is {config.pooling!r} (needed is 'none'), "
-            f"and it gives {config.output_size} numbers for {config.vocabulary_size} tokens. Train one with "
-            f"--task next-token."
+            f"This model does not predict the next token: it gives {config.output_size} numbers {each} and "
+            f"knows {config.vocabulary_size} tokens. Train one with --task next-token."
         )

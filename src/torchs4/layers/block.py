@@ -64,9 +64,10 @@ class S4BlockConfig:
 
     def __post_init__(self) -> None:
         if isinstance(self.layer, type) or not hasattr(self.layer, "build"):
+            known = LAYERS.get(self.layer) if isinstance(self.layer, str) else None
             raise ValueError(
-                f"layer is {self.layer!r}; expected a layer's configuration, such as S4Config(state_size=64) "
-                f"or S4DConfig()."
+                f"layer is {self.layer!r}; expected a layer's configuration, such as "
+                f"{'S4Config(state_size=64) or S4DConfig()' if known is None else f'{known.__name__}()'}."
             )
         require_choice("norm", self.norm, NORM_KINDS)
         require_choice("activation", self.activation, ACTIVATIONS)

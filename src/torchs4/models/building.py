@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from torchs4.models.forecast_model import ForecastModel, ForecastModelConfig
 from torchs4.models.informer import Informer, InformerConfig
@@ -71,11 +71,18 @@ def build_model(config: ModelConfig, given: InputDescription, asked: OutputDescr
         case _:
             model = SequenceModel(fitted)
     if asked.causal and not model.causal:
-        raise ValueError(
-            "The model sees the future (bidirectional is True), where it would find the answers: this task "
-            "asks at each position for what comes next. Set bidirectional to False."
-        )
+        _refuse_the_future(fitted.block.layer)
     return model
+
+
+def _refuse_the_future(layer: Any) -> NoReturn:
+    if hasattr(layer, "bidirectional"):
+        # A layer that cannot do otherwise says so, and which ones can.
+        dataclasses.replace(layer, bidirectional=False)
+    raise ValueError(
+        "The model sees the future (bidirectional is True), where it would find the answers: this task "
+        "asks at each position for what comes next. Set bidirectional to False."
+    )
 
 
 def _as_long_as(block: S4BlockConfig, length: int) -> S4BlockConfig:

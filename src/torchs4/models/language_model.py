@@ -118,6 +118,11 @@ class LanguageModel(SequenceModel):
         self.dropout = SequenceDropout(config.block.dropout, config.block.tied_dropout)
         self.stem = None
         self.stack = self._build_stack(config)
+        if not self.stack.causal:
+            raise ValueError(
+                f"{type(config.block.layer).__name__} sees the future here (bidirectional is True), where a "
+                f"language model would find its answers. Set bidirectional to False, or choose another layer."
+            )
         self.pooling = build_pooling("none", config.features)
         self.input_scaling = self.output_scaling = None
 
@@ -137,6 +142,7 @@ class LanguageModel(SequenceModel):
     ) -> Float[Tensor, "B L"]:
         """For whole sequences, the negative logarithm of how likely each target was held to be."""
         self._require_sequence(x)
+        self._require_targets(x, targets)
         mask = position_mask(x, lengths, None)
         hidden = self.stack(self._encoded(x), mask=mask, rate=rate)
         return self.table.losses(self.dropout(hidden), targets)
@@ -146,6 +152,7 @@ class LanguageModel(SequenceModel):
     ) -> tuple[Float[Tensor, "B L"], State]:
         """The same for a chunk, and the state after it."""
         self._require_sequence(x)
+        self._require_targets(x, targets)
         state = self.initial_state(x.shape[0]) if state is None else self._checked_state(state, x.shape[0])
         hidden, blocks = self.stack.prefill(self._encoded(x), state["blocks"])
         return self.table.losses(self.dropout(hidden), targets), {**state, "blocks": blocks}
@@ -162,6 +169,14 @@ class LanguageModel(SequenceModel):
         state = self._checked_state(state, x_t.shape[0])
         hidden, blocks = self.stack.step(self._encoded(x_t), state["blocks"])
         return self.table.draw(self.dropout(hidden), generator), {**state, "blocks": blocks}
+
+    def _require_targets(self, x: Tensor, targets: Tensor) -> None:
+        if targets.shape != x.shape:
+            raise ValueError(
+                f"targets have shape {tuple(targets.shape)} and x {tuple(x.shape)}: each position asks for "
+                f"one token, the one that comes next. Read tokens[:, :-1] and ask for tokens[:, 1:]."
+            )
+        self._require_tokens(targets, "targets")
 
     def _encoded(self, x: Tensor) -> Tensor:
         return self.dropout(self.table.embed(x))

@@ -309,10 +309,12 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
             raise ValueError(f"x_t has shape {tuple(x_t.shape)}; expected tokens of shape (batch,).")
         self._require_tokens(x_t)
 
-    def _require_tokens(self, x: Tensor) -> None:
+    def _require_tokens(self, x: Tensor, name: str = "x") -> None:
         size = self.config.vocabulary_size
         if x.dtype not in (torch.int64, torch.int32):
-            raise ValueError(f"x has dtype {x.dtype}; expected tokens as int64 or int32. Try x.long().")
+            raise ValueError(
+                f"{name} has dtype {x.dtype}; expected tokens as int64 or int32. Try {name}.long()."
+            )
         # Reading values would split a compiled graph or wait for a GPU, which checks them by itself.
         if x.device.type == "cpu" and not torch.compiler.is_compiling():
             low, high = int(x.min()), int(x.max())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torchs4.tables.measurements import Summaries
     from torchs4.tables.table import PublishedTable
 
-NOT_RUN = "not run here yet"
+NOT_RUN = "not run to its end here yet"
 _DETAILS = (
     "task",
     "measured here",

@@ -44,8 +44,8 @@ class WholeSequenceConfig:
         if not self.bidirectional:
             name = type(self).__name__.removesuffix("Config")
             raise ValueError(
-                f"{name} cannot be causal: it sees the whole sequence, so bidirectional is always True. "
-                f"Those that can be built with bidirectional=False are {_CAUSAL}, 's4' and its kin."
+                f"{name} cannot be causal: positions see what comes after them, so bidirectional is always "
+                f"True. Those that can be built with bidirectional=False are {_CAUSAL}, 's4' and its kin."
             )
 
 

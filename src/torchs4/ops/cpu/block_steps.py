@@ -49,7 +49,7 @@ _FEW = 4
 
 
 # Multiplications of a block's mixing from which on a library's product is faster.
-_MANY_PRODUCTS = 2**24
+_MANY_PRODUCTS = 2**23
 
 
 class _WideBlocks(PlainBlocks):
