@@ -11,7 +11,7 @@ import re
 from harness import PAGES as DOCS
 
 from torchs4 import tables
-from torchs4.tables import efficiency
+from torchs4.cli.table import SHEETS
 
 PAGES = (DOCS / "reproduction.md", DOCS / "generative.md", DOCS / "efficiency.md")
 
@@ -20,7 +20,7 @@ def renewed(text: str) -> str:
     """The page with every `s4 table NAME --markdown` as it is now."""
 
     def written(match: re.Match[str]) -> str:
-        sheet = efficiency.SHEETS.get(match[2])
+        sheet = SHEETS.get(match[2])
         text = tables.markdown(tables.find(match[2])) if sheet is None else sheet().as_markdown()
         return f"{match[1]}\n{text}{match[3]}"
 
