@@ -68,7 +68,7 @@ def mnist_cpu() -> TrainingConfig[MNISTDensity]:
             clip=1.0,
             average=0.999,
         ),
-        budget=BudgetOptions(epochs=6, evaluate_every=500, validation_examples=300),
+        budget=BudgetOptions(epochs=4, evaluate_every=500, validation_examples=300),
     )
 
 
