@@ -31,7 +31,7 @@ def drawn(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
 def count_products(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
     seen: list[torch.Size] = []
     multiply = mixing._multiply
-    monkeypatch.setattr(mixing, "_multiply", lambda x, w: (seen.append(x.shape), multiply(x, w))[1])
+    monkeypatch.setattr(mixing, "_multiply", lambda x, w, b: (seen.append(x.shape), multiply(x, w, b))[1])
     return seen
 
 
@@ -49,6 +49,24 @@ def test_outputs_and_gradients_are_those_of_linear(
     assert len(seen) == 3
     for mine, its in zip(found, torch.autograd.grad(expected, (x, weight), grad.double()), strict=True):
         torch.testing.assert_close(mine, its, **CLOSE)
+
+
+@pytest.mark.parametrize("shape", [(300, 3), (3, 333, 7)])
+def test_a_bias_is_added_and_has_its_gradient(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, weight = drawn(*shape)
+    bias = torch.randn(len(weight), generator=torch.Generator().manual_seed(1), requires_grad=True)
+    seen = count_products(monkeypatch)
+    y, expected = ops.linear(x, weight, bias), F.linear(x.double(), weight.double(), bias.double())
+    assert len(seen) == 1
+    torch.testing.assert_close(y.double(), expected, **CLOSE)
+    for mine, its in zip(
+        torch.autograd.grad(y.square().sum(), (x, weight, bias)),
+        torch.autograd.grad(expected.square().sum(), (x, weight, bias)),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, its, rtol=1e-4, atol=1e-2)
 
 
 def test_only_the_gradients_that_are_wanted_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:

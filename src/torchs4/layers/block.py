@@ -257,6 +257,4 @@ class S4Block(nn.Module):
 
 def mixed(linear: nn.Linear, x: Float[Tensor, "B *L I"]) -> Float[Tensor, "B *L O"]:
     """What a linear layer gives, by the library that is fast on this processor."""
-    if is_plain(linear, nn.Linear) and linear.bias is not None:
-        return ops.linear(x, linear.weight) + linear.bias
-    return linear(x)
+    return ops.linear(x, linear.weight, linear.bias) if is_plain(linear, nn.Linear) else linear(x)

@@ -130,16 +130,16 @@ class AdaptiveTable(nn.Module):
     def _head_logits(self, narrow: Float[Tensor, "*B H"]) -> Float[Tensor, "*B n_0+K-1"]:
         vectors, bias = self._vectors()[0], self._biases()[0]
         if self.band_vectors is None or self.band_bias is None:
-            return _logits(narrow, vectors, bias)
+            return ops.linear(narrow, vectors, bias)
         # Vectors or what comes out: whatever is less to copy.
         if narrow.numel() < narrow.shape[-1] ** 2:
-            bands = _logits(narrow, self.band_vectors, self.band_bias)
-            return torch.cat([_logits(narrow, vectors, bias), bands], dim=-1)
+            bands = ops.linear(narrow, self.band_vectors, self.band_bias)
+            return torch.cat([ops.linear(narrow, vectors, bias), bands], dim=-1)
         bias = torch.cat([bias, self.band_bias])
-        return _logits(narrow, torch.cat([vectors, self.band_vectors]), bias)
+        return ops.linear(narrow, torch.cat([vectors, self.band_vectors]), bias)
 
     def _band_logits(self, number: int, narrow: Float[Tensor, "*B d"]) -> Float[Tensor, "*B n"]:
-        return _logits(narrow, self._vectors()[number], self._biases()[number])
+        return ops.linear(narrow, self._vectors()[number], self._biases()[number])
 
     def _vectors(self) -> list[Tensor]:
         return cast("list[Tensor]", list(self.vectors))
@@ -165,13 +165,6 @@ def band_borders(vocabulary_size: int, cutoffs: Sequence[int], division: int) ->
 def band_widths(features: int, bands: int, division: int) -> list[int]:
     """How many numbers each band's vectors have."""
     return [max(1, features // division**number) for number in range(bands)]
-
-
-def _logits(
-    x: Float[Tensor, "*B I"], vectors: Float[Tensor, "n I"], bias: Float[Tensor, " n"]
-) -> Float[Tensor, "*B n"]:
-    # In place: these may be the largest tensors of all.
-    return ops.linear(x, vectors).add_(bias)
 
 
 def _log_softmax(logits: Float[Tensor, "*B n"]) -> Float[Tensor, "*B n"]:

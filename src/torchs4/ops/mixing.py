@@ -24,34 +24,36 @@ if TYPE_CHECKING:
 _FEWEST_PRODUCTS = 2**20
 
 
-def linear(x: Float[Tensor, "... I"], weight: Float[Tensor, "O I"]) -> Float[Tensor, "... O"]:
-    """The product x Wᵀ over the last axis, like F.linear."""
+def linear(
+    x: Float[Tensor, "... I"], weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
+) -> Float[Tensor, "... O"]:
+    """The product x Wᵀ over the last axis, and a bias, like F.linear."""
     if not _is_for_onednn(x, weight):
-        return F.linear(x, weight)
-    rows: Tensor = _Product.apply(x.reshape(-1, x.shape[-1]), weight)
+        return F.linear(x, weight, bias)
+    rows: Tensor = _Product.apply(x.reshape(-1, x.shape[-1]), weight, bias)
     return rows.view(*x.shape[:-1], len(weight))
 
 
 class _Product(torch.autograd.Function):
-    """The product x Wᵀ of rows; its backward pass is made of the same products, so it has one too."""
+    """The product x Wᵀ + b of rows; its backward pass is made of the same products, so it has one too."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _multiply(x, weight)
+        return _multiply(x, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        wants_x, wants_weight = ctx.needs_input_grad
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad
         x_grad = linear(grad, weight.t()) if wants_x else None
         # ∂W = gᵀ x. Turned over it is faster: the narrower matrix comes first.
-        weight_grad = _Product.apply(x.t(), grad.t()).t() if wants_weight else None
-        return x_grad, weight_grad
+        weight_grad = _Product.apply(x.t(), grad.t(), None).t() if wants_weight else None
+        return x_grad, weight_grad, grad.sum(0) if wants_bias else None
 
 
-def _multiply(x: Tensor, weight: Tensor) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 def _is_for_onednn(x: Tensor, weight: Tensor) -> bool:
