@@ -69,6 +69,16 @@ def test_a_bias_is_added_and_has_its_gradient(
         torch.testing.assert_close(mine, its, rtol=1e-4, atol=1e-2)
 
 
+def test_gradients_of_many_rows_are_gathered_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixing, "_ROWS_TOGETHER", 100)
+    x, weight = drawn(3, 333, 7)
+    seen = count_products(monkeypatch)
+    (found,) = torch.autograd.grad(ops.linear(x.detach(), weight).square().sum(), weight)
+    assert len(seen) == 1 + 10
+    expected = F.linear(x.double(), weight.double())
+    torch.testing.assert_close(found, torch.autograd.grad(expected.square().sum(), weight)[0], rtol=1e-4, atol=1e-2)
+
+
 def test_only_the_gradients_that_are_wanted_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight = drawn(2, 200, 8)
     seen = count_products(monkeypatch)

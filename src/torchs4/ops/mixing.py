@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Multiplications below which the call costs more than is won.
 _FEWEST_PRODUCTS = 2**20
+# Rows that are turned over together.
+_ROWS_TOGETHER = 4096
 
 
 def linear(
@@ -47,9 +49,19 @@ class _Product(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
         x_grad = linear(grad, weight.t()) if wants_x else None
-        # ∂W = gᵀ x. Turned over it is faster: the narrower matrix comes first.
-        weight_grad = _Product.apply(x.t(), grad.t(), None).t() if wants_weight else None
+        weight_grad = _gathered(x, grad) if wants_weight else None
         return x_grad, weight_grad, grad.sum(0) if wants_bias else None
+
+
+def _gathered(x: Tensor, grad: Tensor) -> Tensor:
+    """The product gᵀ x over many rows."""
+    # Turned over it is faster, the narrower matrix first, and what is turned over has to fit into a cache.
+    parts = [
+        _Product.apply(some.t(), slopes.t(), None)
+        for some, slopes in zip(x.split(_ROWS_TOGETHER), grad.split(_ROWS_TOGETHER), strict=True)
+    ]
+    total: Tensor = parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+    return total.t()
 
 
 def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
