@@ -112,7 +112,8 @@ def command_of(folder: RunFolder, summary: dict[str, Any]) -> str:
     """What trains such a model: the recipe alone, if the run has changed none of its options."""
     recipe, preset, seed = origin(folder)
     if folder.config() != replace(recipe.config(preset), seed=seed):
-        return str(summary["command"])
+        command = str(summary["command"])
+        return command if command.startswith("s4 ") else f"python benchmarks/{command}"
     seeded = f" --seed {seed}" if seed else ""
     return f"s4 train {recipe.name}{'' if preset == 'cpu' else f' --preset {preset}'}{seeded}"
 
