@@ -13,8 +13,7 @@ from rich.console import Console
 
 from torchs4 import recipes, tables
 from torchs4.cli import main
-from torchs4.cli.table import print_table
-from torchs4.tables import efficiency
+from torchs4.cli.table import SHEETS, print_table
 from torchs4.tables.table import Column, PublishedTable, row
 from torchs4.training.run_folder import RunFolder
 
@@ -157,7 +156,7 @@ def test_the_page_has_the_tables_as_they_are_now() -> None:
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     texts = [page.read_text(encoding="utf-8") for page in script.PAGES]
-    assert sum(text.count("### ") for text in texts) == len(tables.TABLES) + len(efficiency.SHEETS)
+    assert sum(text.count("### ") for text in texts) == len(tables.TABLES) + len(SHEETS)
     for text in texts:
         assert script.renewed(text) == text, "Renew it: python benchmarks/reproduction_page.py"
 
