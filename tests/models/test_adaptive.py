@@ -96,6 +96,13 @@ def test_tokens_are_drawn_as_often_as_a_full_softmax_says(cutoffs: tuple[int, ..
     assert torch.equal(table.draw(hidden.repeat_interleave(count, 0), generator).view(2, count), tokens)
 
 
+def test_nothing_is_drawn_from_what_is_no_number() -> None:
+    table, hidden = a_table((10,)), torch.randn(3, H, dtype=torch.float64)
+    hidden[1, 2] = float("nan")
+    with pytest.raises(ValueError, match="weights or state hold NaN"):
+        table.draw(hidden)
+
+
 def test_pytorchs_adaptive_softmax_is_the_same_where_it_has_no_more() -> None:
     cutoffs = (5, 11, 20)
     table = a_table(cutoffs, division=2)

@@ -177,6 +177,8 @@ def _drawn(logits: Float[Tensor, "B n"], generator: torch.Generator | None) -> I
     # A sum over many thousand tokens has to tell the rarest from none.
     ends = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     ends = ends.cumsum(-1, dtype=widest_dtype(logits.device))
+    if not bool(ends[:, -1].isfinite().all()):
+        raise ValueError("The model predicts no numbers for the next token: its weights or state hold NaN.")
     shares = torch.rand(len(ends), 1, dtype=ends.dtype, device=ends.device, generator=generator)
     # Rounding must not lead beyond the last one.
     return torch.searchsorted(ends, shares * ends[:, -1:], right=True)[:, 0].clamp_(max=logits.shape[1] - 1)
