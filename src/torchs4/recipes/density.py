@@ -39,8 +39,17 @@ def cifar_paper(layers: int, features: int, dropout: float) -> TrainingConfig[CI
 def cifar_cpu() -> TrainingConfig[CIFAR10Density]:
     return TrainingConfig(
         data=CIFAR10Density(),
-        model=unet(layers=1, features=64, growth=1.4, state_size=32),
-        # Of two rates in short runs, measured on validation pictures, this one came further.
+        # Chosen by short runs of equal time, measured on validation pictures. A narrow finest level leaves
+        # time for the level of whole pixels, and a sliding window begins with the row above in sight.
+        model=unet(
+            layers=1,
+            features=32,
+            growth=2.5,
+            pools=(3, 8),
+            state_size=64,
+            start="legt",
+            min_step_size=0.01,
+        ),
         optim=OptimizerOptions(
             lr=0.01,
             ssm_lr=0.01,
@@ -50,7 +59,8 @@ def cifar_cpu() -> TrainingConfig[CIFAR10Density]:
             clip=1.0,
             average=0.999,
         ),
-        budget=BudgetOptions(epochs=12, evaluate_every=500, validation_examples=200),
+        budget=BudgetOptions(epochs=7, evaluate_every=1000, validation_examples=200),
+        precision="bfloat16",
     )
 
 
