@@ -59,7 +59,7 @@ def cifar_cpu() -> TrainingConfig[CIFAR10Density]:
             clip=1.0,
             average=0.999,
         ),
-        budget=BudgetOptions(epochs=7, evaluate_every=1000, validation_examples=200),
+        budget=BudgetOptions(epochs=6, evaluate_every=1000, validation_examples=200),
         precision="bfloat16",
     )
 
