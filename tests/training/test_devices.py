@@ -21,6 +21,7 @@ from torchs4.training.devices import (
     open_accelerator,
     require_device,
     set_device_random_state,
+    slowness,
 )
 from torchs4.training.display import Display
 from torchs4.training.loop import Trainer, TrainingDivergedError
@@ -42,6 +43,15 @@ def test_the_cpu_can_be_asked_for_and_has_no_fast_float16():
     assert open_accelerator("float32", "cpu").device == torch.device("cpu")
     with pytest.raises(ValueError, match=r"'float16'.*choose 'bfloat16'"):
         open_accelerator("float16", "cpu")
+
+
+@pytest.mark.parametrize("has_fast_products", [True, False])
+def test_a_processor_that_would_be_slow_at_bfloat16_is_told_of(has_fast_products, monkeypatch):
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: has_fast_products)
+    told = slowness("bfloat16", torch.device("cpu"))
+    assert told is None if has_fast_products else "--precision float32" in told
+    assert slowness("float32", torch.device("cpu")) is None
+    assert slowness("bfloat16", torch.device("cuda")) is None
 
 
 @pytest.mark.parametrize("kind", ["cuda", "mps", "xpu"])

@@ -35,6 +35,16 @@ def open_accelerator(precision: Precision, device: str | None = None) -> Acceler
         return Accelerator(mixed_precision=_PRECISIONS[precision], cpu=kind == "cpu")
 
 
+def slowness(precision: Precision, device: torch.device) -> str | None:
+    """What to tell somebody whose processor has no fast products in this precision."""
+    if device.type != "cpu" or precision != "bfloat16" or torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return None
+    return (
+        "This processor has no fast products in bfloat16, which this run asks for: it will take far longer "
+        "than in single precision. --precision float32 trains the same model."
+    )
+
+
 def default_device() -> torch.device:
     """The accelerator of this machine, or the CPU."""
     if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes"):

@@ -14,7 +14,7 @@ from torchs4.layers import S4BlockConfig, S4Config
 from torchs4.memory import keep_memory
 from torchs4.models import Model, ModelConfig, SequenceModelConfig
 from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
-from torchs4.training.devices import open_accelerator
+from torchs4.training.devices import open_accelerator, slowness
 from torchs4.training.display import Display
 from torchs4.training.finish import finish, load_best, report
 from torchs4.training.loop import Trainer
@@ -175,6 +175,9 @@ def run(
             trainer.resume()
             _extend(trainer)
         display.say(_introduction(trainer))
+        slow = slowness(config.precision, accelerator.device)
+        if slow is not None:
+            display.warn(slow)
         trainer.run()
         summary = finish(trainer, pictures)
         report(summary, data, folder, display)
