@@ -9,6 +9,8 @@ from torchs4.ops import cpu, reference
 # Of numbers near one: some roundings in a row.
 TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-14}
 
+_AUTOCAST = torch.bfloat16, torch.float32, torch.float32
+
 
 def make_inputs(features, dtype=torch.float64):
     mixed = (5 * normal(3, 4, 2 * features, seed=1)).to(dtype)
@@ -40,6 +42,51 @@ def test_gates_and_their_gradients_match_the_plain_ones(features, dtype, scaled)
         assert (a - b).abs().max() <= TOLERANCE[dtype] * (1 + b.abs().max())
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("features", [1, 3, 8, 17, 64])
+def test_what_a_product_gives_under_autocast_is_read_as_it_is(features, scaled):
+    mixed, bias, residual = make_inputs(features, torch.float32)
+    mixed, grad = mixed.bfloat16(), normal(*residual.shape, seed=4).float()
+    scale = normal(3, features, seed=5).float() if scaled else None
+    y = cpu.gated_residual(mixed, bias, residual, scale)
+    assert y.dtype == torch.float32
+    wide = mixed.float()
+    assert torch.equal(y, cpu.gated_residual(wide, bias, residual, scale))
+    actual = cpu.gated_residual_backward(grad, mixed, bias, scale)
+    expected = cpu.gated_residual_backward(grad, wide, bias, scale)
+    plain = reference.gated_residual_backward(grad, mixed, bias, scale)
+    assert [x.dtype for x in actual] == [x.dtype for x in plain] == [torch.bfloat16, torch.float32]
+    assert torch.equal(actual[0], expected[0].bfloat16())
+    assert torch.equal(actual[1], expected[1])
+
+
+def test_numbers_are_narrowed_to_the_nearest_and_nan_stays_nan():
+    # The gradient of an open gate is the gradient that came: narrowed, it is what PyTorch makes of it.
+    # Ties, the largest number, which rounds to infinity, and NaN with all bits set.
+    odd = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8, 3.4028235e38, -0.0, 1e-40, 1.5, 2**-133])
+    odd = torch.cat([odd, torch.tensor([0x7FFFFFFF, -1], dtype=torch.int32).view(torch.float32)])
+    for grad in (odd, odd.repeat(8)):
+        mixed = torch.cat([torch.zeros(len(grad)), torch.full((len(grad),), 100.0)]).bfloat16()
+        found, _ = cpu.gated_residual_backward(grad[None], mixed[None], torch.zeros(2 * len(grad)))
+        torch.testing.assert_close(found[0, : len(grad)], grad.bfloat16(), rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_model_under_autocast_takes_the_compiled_gates(monkeypatch):
+    block = S4Block(8)
+    x = torch.randn(2, 40, 8)
+    taken = []
+    compiled = cpu.gated_residual
+    monkeypatch.setattr(
+        cpu, "gated_residual", lambda mixed, *rest: taken.append(mixed.dtype) or compiled(mixed, *rest)
+    )
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = block(x)
+        y.sum().backward()
+    assert taken == [torch.bfloat16]
+    assert y.dtype == block.mixing.weight.grad.dtype == torch.float32
+    torch.testing.assert_close(y, block(x), rtol=2e-2, atol=2e-2)
+
+
 def test_plain_gates_are_a_glu_with_residual():
     mixed, bias, residual = make_inputs(5)
     value, gate = (mixed + bias).split(5, dim=-1)
@@ -66,6 +113,9 @@ def test_gates_keep_the_rules_for_operators():
     for scale in (None, normal(3, 9, seed=5)):
         torch.library.opcheck(torch.ops.torchs4.gated_residual.default, (*inputs, scale))
         torch.library.opcheck(backward, (residual.detach(), mixed.detach(), bias.detach(), scale))
+    mixed, bias, residual = (x.detach().to(t) for x, t in zip(inputs, _AUTOCAST, strict=True))
+    torch.library.opcheck(torch.ops.torchs4.gated_residual.default, (mixed, bias, residual, None))
+    torch.library.opcheck(backward, (residual, mixed, bias, None))
 
 
 @pytest.mark.parametrize("features", [3, 8])

@@ -283,7 +283,11 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
         return head.weight if type(head) is nn.Linear else next(self.stack.parameters())
 
     def _encoded(self, x: Tensor) -> Tensor:
-        return self.encoder(x if self.input_scaling is None else self.input_scaling.to_network(x))
+        encoded: Tensor = self.encoder(x if self.input_scaling is None else self.input_scaling.to_network(x))
+        if torch.is_autocast_enabled(encoded.device.type):
+            # Blocks round what they add, but not the sum, which goes through all of them.
+            encoded = encoded.to(self._weight().dtype)
+        return encoded
 
     def _predicted(self, pooled: Tensor) -> Tensor:
         prediction = self.head(pooled)

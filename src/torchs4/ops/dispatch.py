@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-# Passes over activations: compiled code reads all their tensors in one full precision. What narrow and mixed
-# precisions become is for PyTorch's own rules to say.
+# Passes over activations: compiled code reads all their tensors in one full precision, and of gates those
+# that a product under autocast gives. What other precisions become is for PyTorch's own rules to say.
 _PASSES = ("gated_residual", "dropout")
 _FULL_PRECISION = ({torch.float32}, {torch.float64})
+_UNDER_AUTOCAST = [torch.bfloat16, torch.float32, torch.float32]
 # How much work these are depends on the length, which must not be part of a compiler's graph.
 _REGISTERED_EVERYWHERE = ("long_convolution", "chunk_pass")
 # Small formulas with nothing to compile.
@@ -32,7 +33,8 @@ def home_of(operator: str, *tensors: Tensor) -> ModuleType:
     the convolution and the chunk pass, whose backward passes are registered. Elsewhere:
 
     - Inside a transform of functions: the plain formulas, which transforms can see into.
-    - Small formulas, and passes over activations that are not all in one full precision: the plain ones.
+    - Small formulas, and passes over activations in precisions that compiled code does not read: the plain
+      ones.
     - A step that is differentiated: the plain formulas. One that is not, outside of a compiler: the
       implementation itself, because a registered operator's call would cost more than the step.
     - Everything else: the registered operators, which run the implementation and know its backward pass.
@@ -42,7 +44,7 @@ def home_of(operator: str, *tensors: Tensor) -> ModuleType:
         return registered if operator in _REGISTERED_EVERYWHERE and not transformed else portable
     if transformed or operator in _FORMULAS:
         return reference
-    if operator in _PASSES and {tensor.dtype for tensor in tensors} not in _FULL_PRECISION:
+    if operator in _PASSES and not _compiled_pass_takes([tensor.dtype for tensor in tensors]):
         return reference
     if operator == "modal_step":
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
@@ -50,3 +52,7 @@ def home_of(operator: str, *tensors: Tensor) -> ModuleType:
         if not torch.compiler.is_compiling():
             return implementation_for(tensors[0])
     return registered
+
+
+def _compiled_pass_takes(dtypes: list[torch.dtype]) -> bool:
+    return set(dtypes) in _FULL_PRECISION or dtypes == _UNDER_AUTOCAST

@@ -22,6 +22,11 @@ def as_rows(x: Tensor) -> NDArray[Any]:
     return as_array(x.reshape(-1, x.shape[-1]))
 
 
+def as_bits(x: Tensor) -> NDArray[np.uint16]:
+    """Numbers in bfloat16 as the upper halves of single-precision ones; rows are positions."""
+    return x.detach().reshape(-1, x.shape[-1]).contiguous().view(torch.uint16).numpy()
+
+
 def as_complex_array(pairs: Tensor) -> NDArray[Any]:
     """Pairs (..., 2) as double-precision complex numbers."""
     # An empty tensor is contiguous whatever its strides; the view asks for usual ones.

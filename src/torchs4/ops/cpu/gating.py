@@ -9,19 +9,24 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from llvmlite import ir
 from torch import Tensor
 
-from torchs4.ops.cpu.arrays import as_array, as_rows
+from torchs4.ops.cpu.arrays import as_array, as_bits, as_rows
+from torchs4.ops.cpu.compiling import compiled
 from torchs4.ops.cpu.sharing import shared
 from torchs4.ops.cpu.vectors import LANES, Value, instruction, load_vector, sigmoid, store_vector
+from torchs4.ops.cpu.workspaces import empty
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Rows per task: enough to be worth a task, few enough to share the work evenly.
 _ROWS = 64
+# In bfloat16.
+_NOT_A_NUMBER = 0x7FC0
 
 
 def _emit_gate(builder: Any, element: Any, arrays: list[Any], integers: list[Any]) -> None:
@@ -61,10 +66,14 @@ _gate_backward = instruction(6, 5, _emit_gate_backward)
 
 
 def gated_residual(mixed: Tensor, bias: Tensor, residual: Tensor, scale: Tensor | None = None) -> Tensor:
-    """The twin of reference.gated_residual."""
+    """The twin of reference.gated_residual; `mixed` may be in bfloat16 where the others are in float32."""
     out = torch.empty(residual.shape, dtype=residual.dtype)
     rows, scales = as_rows(residual), _scales(scale, residual)
-    _forward(-(-len(rows) // _ROWS), as_rows(out), as_rows(mixed), as_array(bias), rows, scales)
+    tasks = -(-len(rows) // _ROWS)
+    if mixed.dtype == torch.bfloat16:
+        _narrow_forward(tasks, as_rows(out), as_bits(mixed), as_array(bias), rows, scales)
+    else:
+        _forward(tasks, as_rows(out), as_rows(mixed), as_array(bias), rows, scales)
     return out
 
 
@@ -75,9 +84,13 @@ def gated_residual_backward(
     mixed_grad = torch.empty(mixed.shape, dtype=mixed.dtype)
     tasks = max(1, min(torch.get_num_threads(), grad.numel() // (grad.shape[-1] * _ROWS)))
     bias_grads = torch.empty(tasks, len(bias), dtype=bias.dtype)
-    scales = _scales(scale, grad)
-    arrays = as_rows(mixed_grad), bias_grads.numpy(), as_rows(grad), as_rows(mixed), as_array(bias)
-    _backward(tasks, *arrays, scales)
+    rest = as_array(bias), _scales(scale, grad)
+    if mixed.dtype == torch.bfloat16:
+        gradients = as_bits(mixed_grad), bias_grads.numpy()
+        _narrow_backward(tasks, *gradients, as_rows(grad), as_bits(mixed), *rest)
+    else:
+        gradients = as_rows(mixed_grad), bias_grads.numpy()
+        _backward(tasks, *gradients, as_rows(grad), as_rows(mixed), *rest)
     return [mixed_grad, bias_grads.sum(0)]
 
 
@@ -88,38 +101,87 @@ def _scales(scale: Tensor | None, like: Tensor) -> NDArray[Any]:
 
 @shared
 def _forward(task, out, mixed, bias, residual, scale):
-    rows, H = residual.shape
-    rows_per_scale = rows // len(scale)
-    whole = H // LANES * LANES
+    rows = len(residual)
     for row in range(task * _ROWS, min(rows, (task + 1) * _ROWS)):
-        sequence = row // rows_per_scale
-        for column in range(0, whole, LANES):
-            _gate(out, mixed, bias, residual, scale, row * H, row * 2 * H, sequence * H, column, H)
-        for column in range(whole, H):
-            gate = 1.0 / (1.0 + math.exp(-(mixed[row, H + column] + bias[H + column])))
-            value = (mixed[row, column] + bias[column]) * scale[sequence, column]
-            out[row, column] = residual[row, column] + value * gate
+        _gate_row(out, mixed, bias, residual, scale, row, row, row // (rows // len(scale)))
+
+
+@shared
+def _narrow_forward(task, out, mixed, bias, residual, scale):
+    rows = len(residual)
+    wide = empty((1, mixed.shape[1]), np.float32)
+    for row in range(task * _ROWS, min(rows, (task + 1) * _ROWS)):
+        _widen(mixed[row], wide[0])
+        _gate_row(out, wide, bias, residual, scale, row, 0, row // (rows // len(scale)))
+
+
+@compiled()
+def _gate_row(out, mixed, bias, residual, scale, row, mixed_row, sequence):
+    H = residual.shape[1]
+    whole = H // LANES * LANES
+    for column in range(0, whole, LANES):
+        _gate(out, mixed, bias, residual, scale, row * H, mixed_row * 2 * H, sequence * H, column, H)
+    for column in range(whole, H):
+        gate = 1.0 / (1.0 + math.exp(-(mixed[mixed_row, H + column] + bias[H + column])))
+        value = (mixed[mixed_row, column] + bias[column]) * scale[sequence, column]
+        out[row, column] = residual[row, column] + value * gate
 
 
 @shared
 def _backward(task, mixed_grad, bias_grads, grad, mixed, bias, scale):
-    rows, H = grad.shape
-    rows_per_scale = rows // len(scale)
-    tasks = bias_grads.shape[0]
-    whole = H // LANES * LANES
+    rows, tasks = len(grad), len(bias_grads)
     bias_grad = bias_grads[task]
     bias_grad[:] = 0.0
     for row in range(task * rows // tasks, (task + 1) * rows // tasks):
-        sequence = row // rows_per_scale
-        at, mixed_at, scale_at = row * H, row * 2 * H, sequence * H
-        for column in range(0, whole, LANES):
-            _gate_backward(mixed_grad, bias_grad, grad, mixed, bias, scale, at, mixed_at, scale_at, column, H)
-        for column in range(whole, H):
-            value = mixed[row, column] + bias[column]
-            gate = 1.0 / (1.0 + math.exp(-(mixed[row, H + column] + bias[H + column])))
-            value_grad = grad[row, column] * scale[sequence, column] * gate
-            gate_grad = value_grad * value * (1.0 - gate)
-            mixed_grad[row, column] = value_grad
-            mixed_grad[row, H + column] = gate_grad
-            bias_grad[column] += value_grad
-            bias_grad[H + column] += gate_grad
+        sequence = row // (rows // len(scale))
+        _gate_row_backward(mixed_grad, bias_grad, grad, mixed, bias, scale, row, row, sequence)
+
+
+@shared
+def _narrow_backward(task, mixed_grad, bias_grads, grad, mixed, bias, scale):
+    rows, tasks = len(grad), len(bias_grads)
+    bias_grad = bias_grads[task]
+    bias_grad[:] = 0.0
+    wide, wide_grad = empty((1, mixed.shape[1]), np.float32), empty((1, mixed.shape[1]), np.float32)
+    for row in range(task * rows // tasks, (task + 1) * rows // tasks):
+        sequence = row // (rows // len(scale))
+        _widen(mixed[row], wide[0])
+        _gate_row_backward(wide_grad, bias_grad, grad, wide, bias, scale, row, 0, sequence)
+        _narrow(wide_grad[0], mixed_grad[row])
+
+
+@compiled()
+def _gate_row_backward(mixed_grad, bias_grad, grad, mixed, bias, scale, row, mixed_row, sequence):
+    H = grad.shape[1]
+    whole = H // LANES * LANES
+    at, mixed_at, scale_at = row * H, mixed_row * 2 * H, sequence * H
+    for column in range(0, whole, LANES):
+        _gate_backward(mixed_grad, bias_grad, grad, mixed, bias, scale, at, mixed_at, scale_at, column, H)
+    for column in range(whole, H):
+        value = mixed[mixed_row, column] + bias[column]
+        gate = 1.0 / (1.0 + math.exp(-(mixed[mixed_row, H + column] + bias[H + column])))
+        value_grad = grad[row, column] * scale[sequence, column] * gate
+        gate_grad = value_grad * value * (1.0 - gate)
+        mixed_grad[mixed_row, column] = value_grad
+        mixed_grad[mixed_row, H + column] = gate_grad
+        bias_grad[column] += value_grad
+        bias_grad[H + column] += gate_grad
+
+
+@compiled()
+def _widen(narrow, wide):
+    """Numbers in bfloat16 in single precision."""
+    bits = wide.view(np.uint32)
+    for i in range(len(wide)):
+        bits[i] = np.uint32(narrow[i]) << np.uint32(16)
+
+
+@compiled()
+def _narrow(wide, narrow):
+    """Numbers in single precision in bfloat16: the nearest, of two equally near the even one."""
+    bits = wide.view(np.uint32)
+    for i in range(len(wide)):
+        odd = (bits[i] >> np.uint32(16)) & np.uint32(1)
+        rounded = np.uint32(bits[i] + np.uint32(0x7FFF) + odd) >> np.uint32(16)
+        # Rounded up, what is not a number could become one.
+        narrow[i] = np.uint16(rounded) if wide[i] == wide[i] else np.uint16(_NOT_A_NUMBER)

@@ -33,4 +33,4 @@ def gated_residual_backward(
     gate = gate.sigmoid()
     value_grad = (grad if scale is None else grad * scale[:, None]) * gate
     mixed_grad = torch.cat([value_grad, value_grad * value * (1 - gate)], dim=-1)
-    return [mixed_grad, mixed_grad.reshape(-1, len(bias)).sum(0)]
+    return [mixed_grad.to(mixed.dtype), mixed_grad.reshape(-1, len(bias)).sum(0)]
