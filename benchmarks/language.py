@@ -6,6 +6,7 @@
     for task in words characters; do python benchmarks/language.py --task $task & done   # on two cores
     python benchmarks/language.py --collect              # only write results/language.json
     python benchmarks/language.py --minutes 0.2          # a try
+    python benchmarks/language.py --precision bfloat16   # all models with products in half precision
 
 A piece is one training by the recipe `wikitext-2` (words) or `characters`: so many minutes of one core's work
 (what else runs does not count) for training and measuring on validation text, then the best model on the
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 TASKS = {"words": "wikitext-2", "characters": "characters"}
 # None takes the recipe's.
 RATES = {"s4": None, "lstm": 0.003, "transformer": 0.001}
+PRECISIONS = ("float32", "bfloat16")
 MINUTES = 15.0
 WIDTHS = range(32, 513, 8)
 PIECES = RESULTS.parents[1] / "runs" / "language"
@@ -69,6 +71,7 @@ def main() -> None:
     parser.add_argument("--task", choices=TASKS, action="append", help="only this one; may be repeated")
     parser.add_argument("--model", choices=RATES, action="append", help="only this one; may be repeated")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--precision", choices=PRECISIONS, default=PRECISIONS[0], help="of all products")
     parser.add_argument("--list", action="store_true", help="name the pieces that are not done yet")
     parser.add_argument("--collect", action="store_true", help="write the result file from what is there")
     parser.add_argument("--compressors", action="store_true", help="only what compressors need")
@@ -81,7 +84,7 @@ def main() -> None:
         (task, model)
         for task in chosen.task or TASKS
         for model in chosen.model or RATES
-        if not (folder_of(task, model, chosen.minutes).path / UNBROKEN).is_file()
+        if not (folder_of(task, model, chosen.minutes, chosen.precision).path / UNBROKEN).is_file()
     ]
     if chosen.list:
         for task, model in missing:
@@ -89,16 +92,18 @@ def main() -> None:
         return
     if not chosen.collect:
         for task, model in missing:
-            do_piece(task, model, chosen.minutes)
-    collect(chosen.minutes)
+            do_piece(task, model, chosen.minutes, chosen.precision)
+    collect(chosen.minutes, chosen.precision)
 
 
-def do_piece(task: str, model: str, minutes: float) -> None:
+def do_piece(task: str, model: str, minutes: float, precision: Any) -> None:
     data = recipe_config(TASKS[task]).data.load(data_folder())
-    folder, config = folder_of(task, model, minutes), config_of(task, model, data, minutes)
+    folder, config = folder_of(task, model, minutes, precision), config_of(task, model, data, minutes)
+    config = dataclasses.replace(config, precision=precision)
     if folder.summary() is None:
         # S4's is a run of the recipe, which benchmarks/bundle.py can put into the package.
-        name = f"{TASKS[task]} (cpu)" if model == "s4" else ""
+        is_recipe = model == "s4" and precision == recipe_config(TASKS[task]).precision
+        name = f"{TASKS[task]} (cpu)" if is_recipe else ""
         resume = folder.is_begun()
         run(folder, config, name=name, data=data, resume=resume, pictures=False, clock=time.process_time)
     with Display() as display:
@@ -134,16 +139,17 @@ def parameters(config: Any, data: SequenceData) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def folder_of(task: str, model: str, minutes: float) -> RunFolder:
-    return RunFolder(PIECES / f"{minutes:g}-minutes" / f"{task}-{model}")
+def folder_of(task: str, model: str, minutes: float, precision: str) -> RunFolder:
+    kind = "" if precision == PRECISIONS[0] else f"-{precision}"
+    return RunFolder(PIECES / f"{minutes:g}-minutes{kind}" / f"{task}-{model}")
 
 
-def collect(minutes: float) -> None:
-    results: dict[str, Any] = {"minutes": minutes, "tasks": {}}
+def collect(minutes: float, precision: str) -> None:
+    results: dict[str, Any] = {"minutes": minutes, "precision": precision, "tasks": {}}
     rows = []
     for task, recipe in TASKS.items():
         for model in RATES:
-            folder = folder_of(task, model, minutes)
+            folder = folder_of(task, model, minutes, precision)
             summary = folder.summary()
             if summary is None or not (folder.path / UNBROKEN).is_file():
                 continue
@@ -159,9 +165,9 @@ def collect(minutes: float) -> None:
             rows.append([task, model, summary["parameters"], summary["steps"], summary["test_perplexity"]])
             rows[-1] += [found["bits_per_character"], "" if unbroken is None else unbroken["perplexity"]]
     columns = ["task", "model", "parameters", "steps", "perplexity", "bits per character", "unbroken"]
-    show(f"{minutes:g} minutes each", columns, rows)
+    show(f"{minutes:g} minutes each, {precision}", columns, rows)
     if minutes == MINUTES:
-        record("language", results)
+        record("language" if precision == PRECISIONS[0] else f"language_{precision}", results)
 
 
 def compressors() -> None:
