@@ -7,12 +7,12 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from PIL import Image
 from rich.console import Console
 
@@ -22,10 +22,16 @@ from torchs4.models import load_model
 from torchs4.recipes.density import unet
 from torchs4.training.checkpoints import load_state
 from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
+from torchs4.training.devices import open_accelerator
 from torchs4.training.display import Display
 from torchs4.training.loop import Trainer, TrainingInterrupted
 from torchs4.training.run_folder import RunFolder
 from torchs4.training.session import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torchs4.training.config import Precision
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 
@@ -34,26 +40,36 @@ from official_files import write_cifar, write_mnist
 STEPS = 4
 
 
-def start_or_resume(folder: Path, data_dir: Path, resume: bool = False) -> Trainer:
+def start_or_resume(folder: Path, data_dir: Path, precision: Precision, resume: bool = False) -> Trainer:
     config = TrainingConfig(
         data=CIFAR10Density(mixtures=2, mirror=True, validation_fraction=0.1),
         model=unet(layers=1, features=4, state_size=4, growth=1.0, dropout=0.1),
         optim=OptimizerOptions(optimizer="lamb", lr=0.005, batch_size=5, average=0.5),
         budget=BudgetOptions(epochs=2, max_steps=STEPS),
+        precision=precision,
     )
     data, place = config.data.load(data_dir), RunFolder(folder)
     if not resume:
         place.start("density (test)", config, data.task.metrics)
-    trainer = Trainer(config, data, place, Display(Console(quiet=True)), Accelerator(cpu=True), math.inf)
+    accelerator = open_accelerator(precision, "cpu")
+    trainer = Trainer(config, data, place, Display(Console(quiet=True)), accelerator, math.inf)
     if resume:
         trainer.resume()
     return trainer
 
 
-def test_a_killed_density_goes_on_bit_for_bit(tmp_path: Path) -> None:
+@pytest.fixture(params=["float32", "bfloat16"])
+def precision(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """One of them for a whole test: accelerate keeps a precision for the whole process."""
+    AcceleratorState._reset_state()
+    yield request.param
+    AcceleratorState._reset_state()
+
+
+def test_a_killed_density_goes_on_bit_for_bit(tmp_path: Path, precision: Precision) -> None:
     write_cifar(tmp_path)
-    start_or_resume(tmp_path / "whole", tmp_path).run()
-    stopped = start_or_resume(tmp_path / "killed", tmp_path)
+    start_or_resume(tmp_path / "whole", tmp_path, precision).run()
+    stopped = start_or_resume(tmp_path / "killed", tmp_path, precision)
     step, calls = stopped._step, itertools.count(1)
 
     def stopping_step(*arguments: Any) -> Any:
@@ -64,7 +80,7 @@ def test_a_killed_density_goes_on_bit_for_bit(tmp_path: Path) -> None:
     stopped._step = stopping_step  # type: ignore[method-assign]
     with pytest.raises(TrainingInterrupted):
         stopped.run()
-    resumed = start_or_resume(tmp_path / "killed", tmp_path, resume=True)
+    resumed = start_or_resume(tmp_path / "killed", tmp_path, precision, resume=True)
     assert resumed.progress.step == 2
     resumed.run()
     for name in ("last", "best"):
