@@ -10,7 +10,16 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from torchs4 import LSSLConfig, S4BlockConfig, S4Config, S4DConfig, SequenceModel, parameter_groups
+from torchs4 import (
+    LSSLConfig,
+    S4Block,
+    S4BlockConfig,
+    S4Config,
+    S4DConfig,
+    SequenceModel,
+    UNetModel,
+    parameter_groups,
+)
 
 LAYER_CONFIGS = {"s4": S4Config, "s4d": S4DConfig, "lssl": LSSLConfig}
 every_pooling = pytest.mark.parametrize("pooling", ["mean", "last", "shares", "none"])
@@ -192,3 +201,22 @@ def test_one_layer_learns_to_repeat_its_input_after_twenty_steps(kind: str) -> N
     # The input is white noise: without memory nothing is below its variance of 1.
     assert sum(losses[:5]) / 5 > 0.9
     assert sum(losses[-10:]) / 10 < 0.1
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SequenceModel(input_features=2, output_size=3, features=8, num_layers=2),
+        SequenceModel(input_features=2, output_size=3, features=8, num_layers=2, stem=(4,)),
+        UNetModel(input_features=2, output_size=3, features=8, num_layers=1, pools=(2,)),
+    ],
+    ids=["plain", "stem", "U-Net"],
+)
+def test_under_autocast_the_sum_of_all_blocks_is_not_rounded(model: SequenceModel) -> None:
+    seen: list[torch.dtype] = []
+    for block in (module for module in model.modules() if isinstance(module, S4Block)):
+        block.register_forward_hook(lambda _, given, y: seen.extend([given[0].dtype, y.dtype]))
+    with torch.autocast("cpu", torch.bfloat16):
+        model(torch.randn(2, 24, 2))
+    assert seen
+    assert set(seen) == {torch.float32}

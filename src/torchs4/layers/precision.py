@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from torchs4.ops.dtypes import full_precision
 
-__all__ = ["WITHOUT_DOUBLE_PRECISION", "full_precision", "widest_dtype"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["WITHOUT_DOUBLE_PRECISION", "full_precision", "unrounded", "widest_dtype"]
 
 WITHOUT_DOUBLE_PRECISION = {"mps"}
 
@@ -18,3 +23,11 @@ def widest_dtype(device: torch.device) -> torch.dtype:
     if device.type == "xpu" and not torch.xpu.get_device_properties(device).has_fp64:
         return torch.float32
     return torch.float64
+
+
+def unrounded(x: Tensor, weight: Tensor) -> Tensor:
+    """What blocks are to add to, in the precision of the weights where autocast has rounded it.
+
+    Each block then rounds what it adds, but not the sum, which goes through all of them.
+    """
+    return x.to(weight.dtype) if torch.is_autocast_enabled(x.device.type) else x

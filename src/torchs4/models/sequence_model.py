@@ -23,6 +23,7 @@ from torchs4.layers.inputs import (
 from torchs4.layers.padded_chunks import padded_lengths, refuse_lengths
 from torchs4.layers.padding import zero_padding
 from torchs4.layers.placement import drawn_on_cpu
+from torchs4.layers.precision import unrounded
 from torchs4.layers.signatures import lists_options
 from torchs4.models.pooling import POOLING_KINDS, PoolingKind, build_pooling
 from torchs4.models.pretrained import PretrainedModel
@@ -283,11 +284,8 @@ class SequenceModel(PretrainedModel[SequenceModelConfig]):
         return head.weight if type(head) is nn.Linear else next(self.stack.parameters())
 
     def _encoded(self, x: Tensor) -> Tensor:
-        encoded: Tensor = self.encoder(x if self.input_scaling is None else self.input_scaling.to_network(x))
-        if torch.is_autocast_enabled(encoded.device.type):
-            # Blocks round what they add, but not the sum, which goes through all of them.
-            encoded = encoded.to(self._weight().dtype)
-        return encoded
+        encoded = self.encoder(x if self.input_scaling is None else self.input_scaling.to_network(x))
+        return unrounded(encoded, self._weight())
 
     def _predicted(self, pooled: Tensor) -> Tensor:
         prediction = self.head(pooled)

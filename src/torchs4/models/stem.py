@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchs4.layers.inputs import require_rate
+from torchs4.layers.precision import unrounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,7 +129,7 @@ def _convolve(
         else:
             x = x.new_zeros(x.shape[0], 0, len(stage.bias))
         seen = math.ceil(seen / stage.stride)
-    return x, kept
+    return unrounded(x, stages[-1].weight), kept
 
 
 def _fitted(history: Float[Tensor, "B n I"], length: int) -> Float[Tensor, "B length I"]:

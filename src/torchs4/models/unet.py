@@ -19,6 +19,7 @@ from torchs4.layers.hooks import run_hooked
 from torchs4.layers.inputs import position_mask, require_padding_at_end, require_sequence, require_vector
 from torchs4.layers.norms import build_norm, normalise
 from torchs4.layers.padded_chunks import padded_lengths, refuse_lengths
+from torchs4.layers.precision import unrounded
 from torchs4.models.positions import Positions
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ class Level(nn.Module):
         first = -count % self.pool
         due = -(-(x.shape[1] - first) // self.pool)
         series = torch.cat([window, x], dim=1)[:, first : first + due * self.pool]
-        return mixed(self.gather, series.unflatten(1, (due, self.pool)).flatten(2))
+        frames = mixed(self.gather, series.unflatten(1, (due, self.pool)).flatten(2))
+        return unrounded(frames, self.gather.weight)
 
     def unfold(self, frames: Float[Tensor, "B F h"]) -> Float[Tensor, "B F*p H"]:
         """What frames say to each of the positions that they serve."""
