@@ -1,4 +1,4 @@
-"""Whole training steps of the `cpu` presets, with features mixed by PyTorch's products and by oneDNN's.
+"""Whole training steps of the `cpu` presets, features mixed by PyTorch's products, oneDNN's, or in bfloat16.
 
 python benchmarks/mixing_speed.py --keep-memory [--data-dir FOLDER]
 """
@@ -20,7 +20,7 @@ from torchs4.data import data_folder
 from torchs4.models import build_model
 from torchs4.ops import mixing
 
-PRESETS = ("smnist", "lra-image", "lra-text", "sc10-raw", "sc10-mfcc")
+PRESETS = ("smnist", "lra-image", "lra-text", "sc10-raw", "sc10-mfcc", "cifar-density")
 
 
 def training_step(name: str, data_dir: Path | None) -> tuple[Any, int]:
@@ -32,10 +32,11 @@ def training_step(name: str, data_dir: Path | None) -> tuple[Any, int]:
     optimizer = torch.optim.AdamW(parameter_groups(model, lr=1e-3))
     batch = data.train.batch(np.arange(config.optim.batch_size), torch.Generator().manual_seed(0))
 
-    def step(by_onednn: bool) -> None:
+    def step(by_onednn: bool, narrow: bool = False) -> None:
+        optimizer.zero_grad()
         with patch.object(mixing, "onednn_is_faster", lambda: by_onednn):
-            loss = torch.nn.functional.cross_entropy(model(batch.x, lengths=batch.lengths), batch.y)
-            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+                loss = data.task.sums_of(model, batch)[0] / data.task.count(batch)
             loss.backward()
             optimizer.step()
 
@@ -54,11 +55,14 @@ def main() -> None:
     for name in PRESETS:
         step, examples = training_step(name, chosen.data_dir)
         candidates = {"pytorch": partial(step, False), "onednn": partial(step, True)}
+        candidates["bfloat16"] = partial(step, True, narrow=True)
         taken = interleave(candidates, repeats=9, warmup=2)
         speed = {which: examples / times["median_ms"] * 1e3 for which, times in taken.items()}
-        results[name] = {"examples_per_second": speed, "ratio": speed["onednn"] / speed["pytorch"]}
-        rows.append([name, speed["pytorch"], speed["onednn"], results[name]["ratio"]])
-    show("examples per second", ["preset cpu of", "PyTorch's products", "oneDNN's", "ratio"], rows)
+        ratios = [speed["onednn"] / speed["pytorch"], speed["bfloat16"] / speed["onednn"]]
+        results[name] = {"examples_per_second": speed, "ratio": ratios[0], "ratio_of_bfloat16": ratios[1]}
+        rows.append([name, *speed.values(), *ratios])
+    columns = ["preset cpu of", "PyTorch's products", "oneDNN's", "in bfloat16", "oneDNN's ratio", "bfloat16's"]
+    show("examples per second", columns, rows)
     record("mixing_speed", results)
 
 
