@@ -61,7 +61,7 @@ def main() -> None:
         ratios = [speed["onednn"] / speed["pytorch"], speed["bfloat16"] / speed["onednn"]]
         results[name] = {"examples_per_second": speed, "ratio": ratios[0], "ratio_of_bfloat16": ratios[1]}
         rows.append([name, *speed.values(), *ratios])
-    columns = ["preset cpu of", "PyTorch's products", "oneDNN's", "in bfloat16", "oneDNN's ratio", "bfloat16's"]
+    columns = ["preset cpu of", "PyTorch", "oneDNN", "bfloat16", "oneDNN to PyTorch", "bfloat16 to oneDNN"]
     show("examples per second", columns, rows)
     record("mixing_speed", results)
 
