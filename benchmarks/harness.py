@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchs4 import keep_memory
-from torchs4.training.provenance import provenance
+from torchs4.training.provenance import provenance, source_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +40,8 @@ def _read_arguments() -> None:
 
 
 _read_arguments()
+# Remembered: a result names the commit that ran, not one that came while it did.
+source_commit()
 
 # `python SCRIPT --keep-memory` measures in a process that keeps freed memory, as `s4 train` does. Whatever
 # large tensors torchs4 is measured against gains from it too.

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from torchs4 import (
+    LanguageModel,
     LSSLConfig,
     S4Block,
     S4BlockConfig,
@@ -203,20 +204,25 @@ def test_one_layer_learns_to_repeat_its_input_after_twenty_steps(kind: str) -> N
     assert sum(losses[-10:]) / 10 < 0.1
 
 
+@pytest.mark.parametrize("rate", [1.0, 2.0])
 @pytest.mark.parametrize(
     "model",
     [
         SequenceModel(input_features=2, output_size=3, features=8, num_layers=2),
         SequenceModel(input_features=2, output_size=3, features=8, num_layers=2, stem=(4,)),
         UNetModel(input_features=2, output_size=3, features=8, num_layers=1, pools=(2,)),
+        LanguageModel(
+            vocabulary_size=50, cutoffs=(20,), features=8, num_layers=2, block=S4BlockConfig(dropout=0.1)
+        ),
     ],
-    ids=["plain", "stem", "U-Net"],
+    ids=["plain", "stem", "U-Net", "language"],
 )
-def test_under_autocast_the_sum_of_all_blocks_is_not_rounded(model: SequenceModel) -> None:
+def test_under_autocast_the_sum_of_all_blocks_is_not_rounded(model: SequenceModel, rate: float) -> None:
     seen: list[torch.dtype] = []
     for block in (module for module in model.modules() if isinstance(module, S4Block)):
         block.register_forward_hook(lambda _, given, y: seen.extend([given[0].dtype, y.dtype]))
+    x = torch.randint(50, (2, 24)) if model.config.vocabulary_size else torch.randn(2, 24, 2)
     with torch.autocast("cpu", torch.bfloat16):
-        model(torch.randn(2, 24, 2))
+        model(x, rate=rate)
     assert seen
     assert set(seen) == {torch.float32}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
 from conformance import assert_close, run_chunks, run_steps
+from torch import nn
 from torch.utils._pytree import tree_map
 
 from torchs4 import S4BlockConfig, S4Config, UNetModel, UNetModelConfig, load_model
@@ -198,3 +199,21 @@ def test_streams_a_whole_period_apart_step_together() -> None:
         y, _ = model.step(x[:, 50], both)
         assert_close(y[:1], model.prefill(x[:1, [*range(48), 50]])[0][:, -1], TOLERANCE)
         assert_close(y[1:], model(x[1:, 50:51])[:, 0], TOLERANCE)
+
+
+def test_a_wrapped_map_between_levels_is_called() -> None:
+    class Wrapped(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return cast("torch.Tensor", 2 * self.inner(x))
+
+    torch.manual_seed(0)
+    model = UNetModel(input_features=1, output_size=1, features=8, num_layers=1, pools=(2,))
+    x = torch.randn(1, 8, 1)
+    before = model(x)
+    level: Any = model.stack.levels[0]
+    level.gather = Wrapped(level.gather)
+    assert not torch.allclose(model(x), before)

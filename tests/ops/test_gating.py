@@ -45,8 +45,10 @@ def test_gates_and_their_gradients_match_the_plain_ones(features, dtype, scaled)
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("features", [1, 3, 8, 17, 64])
 def test_what_a_product_gives_under_autocast_is_read_as_it_is(features, scaled):
-    mixed, bias, residual = make_inputs(features, torch.float32)
-    mixed, grad = mixed.bfloat16(), normal(*residual.shape, seed=4).float()
+    # More rows than one task has, and a product that was turned over.
+    mixed, bias, residual = (x.float() for x in make_inputs(features))
+    mixed, residual = mixed.repeat(1, 50, 1).bfloat16().mT.contiguous().mT, residual.repeat(1, 50, 1)
+    grad = normal(*residual.shape, seed=4).float()
     scale = normal(3, features, seed=5).float() if scaled else None
     y = cpu.gated_residual(mixed, bias, residual, scale)
     assert y.dtype == torch.float32
@@ -114,7 +116,8 @@ def test_gates_keep_the_rules_for_operators():
         torch.library.opcheck(torch.ops.torchs4.gated_residual.default, (*inputs, scale))
         torch.library.opcheck(backward, (residual.detach(), mixed.detach(), bias.detach(), scale))
     mixed, bias, residual = (x.detach().to(t) for x, t in zip(inputs, _AUTOCAST, strict=True))
-    torch.library.opcheck(torch.ops.torchs4.gated_residual.default, (mixed, bias, residual, None))
+    asked = tuple(x.clone().requires_grad_() for x in (mixed, bias, residual))
+    torch.library.opcheck(torch.ops.torchs4.gated_residual.default, (*asked, None))
     torch.library.opcheck(backward, (residual, mixed, bias, None))
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from torchs4.cli import main
 from torchs4.data import BundledDigits
 from torchs4.models import load_model
+from torchs4.ops import mixing
 from torchs4.ops.self_test import self_test
 from torchs4.recipes import network
 from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
@@ -47,11 +48,19 @@ def test_the_cpu_can_be_asked_for_and_has_no_fast_float16():
 
 @pytest.mark.parametrize("has_fast_products", [True, False])
 def test_a_processor_that_would_be_slow_at_bfloat16_is_told_of(has_fast_products, monkeypatch):
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: has_fast_products)
+    monkeypatch.setattr(mixing, "bfloat16_is_fast", lambda: has_fast_products)
     told = slowness("bfloat16", torch.device("cpu"))
     assert told is None if has_fast_products else "--precision float32" in told
     assert slowness("float32", torch.device("cpu")) is None
     assert slowness("bfloat16", torch.device("cuda")) is None
+
+
+@pytest.mark.parametrize("instruction", ["avx512bf16", "amx-bf16", "bf16", "avx512f"])
+@pytest.mark.parametrize("has_library", [True, False])
+def test_fast_products_in_bfloat16_take_an_instruction_and_a_library(instruction, has_library, monkeypatch):
+    monkeypatch.setattr("llvmlite.binding.get_host_cpu_features", lambda: {instruction: True})
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: has_library)
+    assert mixing.bfloat16_is_fast.__wrapped__() == (has_library and instruction != "avx512f")
 
 
 @pytest.mark.parametrize("kind", ["cuda", "mps", "xpu"])

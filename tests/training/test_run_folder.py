@@ -9,6 +9,7 @@ import pytest
 
 from torchs4 import recipes
 from torchs4.tasks import ACCURACY
+from torchs4.training import provenance
 from torchs4.training.run_folder import RunFolder, free_folder
 
 if TYPE_CHECKING:
@@ -174,3 +175,14 @@ def test_free_names_are_numbered(tmp_path: Path) -> None:
         free = free_folder(tmp_path, "run")
         assert free == tmp_path / expected
         free.mkdir()
+
+
+def test_a_result_names_the_commit_that_its_process_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    commits = iter(["before", "after"])
+    monkeypatch.setattr(provenance, "_git", lambda folder, *asked: next(commits) if "HEAD" in asked else "")
+    provenance.source_commit.cache_clear()
+    try:
+        assert provenance.source_commit() == "before"
+        assert provenance.provenance()["commit"] == "before"
+    finally:
+        provenance.source_commit.cache_clear()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from torchs4.ops.dtypes import full_precision
+from torchs4.ops.dtypes import autocast_rounds, full_precision
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,9 +25,9 @@ def widest_dtype(device: torch.device) -> torch.dtype:
     return torch.float64
 
 
-def unrounded(x: Tensor, weight: Tensor) -> Tensor:
-    """What blocks are to add to, in the precision of the weights where autocast has rounded it.
+def unrounded(x: Tensor, like: Tensor) -> Tensor:
+    """What blocks are to add to, in the precision of another tensor where autocast has rounded it.
 
     Each block then rounds what it adds, but not the sum, which goes through all of them.
     """
-    return x.to(weight.dtype) if torch.is_autocast_enabled(x.device.type) else x
+    return x.to(like.dtype) if autocast_rounds(x) else x

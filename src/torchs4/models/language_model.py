@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torchs4.configuration import FROM_DATA, require_whole
 from torchs4.layers.block import SequenceDropout
 from torchs4.layers.inputs import position_mask
+from torchs4.layers.precision import unrounded
 from torchs4.layers.signatures import lists_options
 from torchs4.models.adaptive import AdaptiveTable, band_borders, band_widths
 from torchs4.models.feed_forward_stack import FeedForwardStack
@@ -179,7 +180,7 @@ class LanguageModel(SequenceModel):
         self._require_tokens(targets, "targets")
 
     def _encoded(self, x: Tensor) -> Tensor:
-        return self.dropout(self.table.embed(x))
+        return self.dropout(unrounded(self.table.embed(x), self._weight()))
 
     def _predicted(self, pooled: Tensor) -> Tensor:
         return self.table.log_probabilities(self.dropout(pooled))

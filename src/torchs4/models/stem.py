@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torchs4.layers.inputs import require_rate
-from torchs4.layers.precision import unrounded
+from torchs4.layers.precision import full_precision, unrounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,7 +129,7 @@ def _convolve(
         else:
             x = x.new_zeros(x.shape[0], 0, len(stage.bias))
         seen = math.ceil(seen / stage.stride)
-    return unrounded(x, stages[-1].weight), kept
+    return unrounded(x, stages[-1].bias), kept
 
 
 def _fitted(history: Float[Tensor, "B n I"], length: int) -> Float[Tensor, "B length I"]:
@@ -150,4 +150,5 @@ def _resampled(weight: Float[Tensor, "H I k"], rate: float) -> Float[Tensor, "H 
     times = torch.arange(taps, device=weight.device, dtype=weight.dtype)
     samples = rate * torch.arange(math.ceil((taps - 1) / rate) + 1, device=weight.device, dtype=weight.dtype)
     shares = (1 - (times[:, None] - samples).abs() / rate).clamp(min=0)
-    return (weight.flip(2) @ shares).flip(2)
+    with full_precision(weight):
+        return (weight.flip(2) @ shares).flip(2)

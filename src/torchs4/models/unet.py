@@ -96,7 +96,7 @@ class Level(nn.Module):
         due = -(-(x.shape[1] - first) // self.pool)
         series = torch.cat([window, x], dim=1)[:, first : first + due * self.pool]
         frames = mixed(self.gather, series.unflatten(1, (due, self.pool)).flatten(2))
-        return unrounded(frames, self.gather.weight)
+        return unrounded(frames, x)
 
     def unfold(self, frames: Float[Tensor, "B F h"]) -> Float[Tensor, "B F*p H"]:
         """What frames say to each of the positions that they serve."""

@@ -19,9 +19,15 @@ def kernel_dtype(C: Tensor) -> torch.dtype:
     return torch.float64 if C.dtype == torch.float64 else torch.float32
 
 
+def autocast_rounds(x: Tensor) -> bool:
+    """Whether products of such tensors are rounded to half precision."""
+    # Tensors without numbers have a kind of device that autocast has never heard of.
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
+
+
 def full_precision(x: Tensor) -> AbstractContextManager[object]:
     """No autocast inside: half precision loses too much in long sums over time, it is for what mixes."""
-    if not torch.is_autocast_enabled(x.device.type):
+    if not autocast_rounds(x):
         return nullcontext()
     return torch.autocast(x.device.type, enabled=False)
 

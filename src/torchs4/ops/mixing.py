@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Multiplications below which the call costs more than is won.
 _FEWEST_PRODUCTS = 2**20
+# Of x86 and of ARM processors, as LLVM names them.
+_BFLOAT16_INSTRUCTIONS = "avx512bf16", "amx-bf16", "avxneconvert", "bf16"
 # Rows that are turned over together.
 _ROWS_TOGETHER = 4096
 
@@ -77,6 +79,17 @@ def _is_for_onednn(x: Tensor, weight: Tensor) -> bool:
     if x.numel() * len(weight) < _FEWEST_PRODUCTS or inside_transform():
         return False
     return onednn_is_faster()
+
+
+@cache
+def bfloat16_is_fast() -> bool:
+    """Whether the processor multiplies in bfloat16, and PyTorch has the library that asks it to."""
+    from llvmlite import binding
+
+    if not torch.backends.mkldnn.is_available():
+        return False
+    features = binding.get_host_cpu_features()
+    return any(features.get(name, False) for name in _BFLOAT16_INSTRUCTIONS)
 
 
 @cache

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from accelerate import Accelerator
 
+from torchs4.ops import mixing
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -37,7 +39,7 @@ def open_accelerator(precision: Precision, device: str | None = None) -> Acceler
 
 def slowness(precision: Precision, device: torch.device) -> str | None:
     """What to tell somebody whose processor has no fast products in this precision."""
-    if device.type != "cpu" or precision != "bfloat16" or torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if device.type != "cpu" or precision != "bfloat16" or mixing.bfloat16_is_fast():
         return None
     return (
         "This processor has no fast products in bfloat16, which this run asks for: it will take far longer "

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ def provenance() -> dict[str, Any]:
     return {
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": source_commit(),
         "machine": {
             "processor": _processor(),
             "cores": os.cpu_count(),
@@ -64,8 +65,12 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _commit() -> str | None:
-    """Of the source that runs, if it runs from its repository."""
+@cache
+def source_commit() -> str | None:
+    """Of the source that runs, if it runs from its repository.
+
+    Asked once: the repository may go on while a process still runs what it has loaded.
+    """
     source = Path(__file__)
     # An installed package may lie inside somebody else's repository, which does not know this file.
     if _git(source.parent, "ls-files", "--error-unmatch", source.name) is None:

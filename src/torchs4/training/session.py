@@ -18,6 +18,7 @@ from torchs4.training.devices import open_accelerator, slowness
 from torchs4.training.display import Display
 from torchs4.training.finish import finish, load_best, report
 from torchs4.training.loop import Trainer
+from torchs4.training.provenance import source_commit
 from torchs4.training.run_folder import RunFolder, free_folder
 
 if TYPE_CHECKING:
@@ -150,6 +151,8 @@ def run(
     """
     # Training is what this process is for now, and it asks for the same memory at every step.
     keep_memory()
+    # Remembered: a result names the commit that ran, not one that came while it did.
+    source_commit()
     accelerator = open_accelerator(config.precision, device)
     if display is None or not accelerator.is_main_process:
         display = Display(console, quiet=quiet or not accelerator.is_main_process)
