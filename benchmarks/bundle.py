@@ -1,6 +1,6 @@
 """Put a finished run of a recipe into the package: its best model under a name, its card, and its numbers.
 
-python benchmarks/bundle.py RUN NAME [--rates 2 3] [--data-dir FOLDER]
+python benchmarks/bundle.py RUN NAME [--rates 2 3] [--again] [--data-dir FOLDER]
 
 Without NAME only the numbers go where `s4 list` and `s4 table` look for them: other seeds need no weights.
 """
@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accelerate import Accelerator
-
 from torchs4 import recipes
 from torchs4.data import catalogue, data_folder
 from torchs4.models import bundled, load_model
 from torchs4.training.checkpoints import newest, replace_folder
+from torchs4.training.devices import open_accelerator
 from torchs4.training.evaluation import evaluate
+from torchs4.training.provenance import source_commit
 from torchs4.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -81,31 +81,34 @@ def origin(folder: RunFolder) -> tuple[Recipe, Preset, int]:
     return recipe, preset, folder.config().seed  # type: ignore[return-value]
 
 
-def measured_summary(folder: RunFolder, rates: tuple[int, ...], data_dir: Path | None) -> dict[str, Any]:
-    """The run's summary, with what the model gets when it sees only every so manyth sample."""
+def measured_summary(
+    folder: RunFolder, rates: tuple[int, ...], again: bool, data_dir: Path | None
+) -> dict[str, Any]:
+    """The run's summary, with what the model gets when it sees only every so manyth sample.
+
+    again: with what today's code measures on the test examples, where rounding has changed since the run.
+    """
     summary = folder.summary()
     if summary is None:
         raise ValueError(f"{folder.path} is not finished. Continue with: s4 train --resume {folder.path}")
     # What anybody types, not what was typed on this machine, with its folders.
     summary["command"] = command_of(folder, summary)
-    if not rates:
+    if not rates and not again:
         return summary
     config = folder.config()
     data = config.data.load(data_folder(data_dir or folder.data_dir()))
     if data.test is None:
         raise ValueError(f"The data of {folder.path} have no test examples to measure with.")
-    model, found = load_model(newest(folder.best)[0]), {}
-    for rate in rates:
-        score = evaluate(
-            model,
-            data.test,
-            data.task,
-            config.optim.batch_size,
-            accelerator=Accelerator(),
-            rate=float(rate),
-        )
-        found[str(rate)] = {f"test_{metric}": value for metric, value in score.metrics.items()}
-    return {**summary, "rates": found}
+    model, accelerator = load_model(newest(folder.best)[0]), open_accelerator(config.precision, "cpu")
+
+    def measured(rate: float) -> dict[str, float]:
+        size = config.optim.batch_size
+        score = evaluate(model, data.test, data.task, size, accelerator=accelerator, rate=rate)
+        return {"test_loss": score.loss} | {f"test_{name}": value for name, value in score.metrics.items()}
+
+    if again:
+        summary |= {**measured(1.0), "measured_again_at": source_commit()}
+    return {**summary, "rates": {str(rate): measured(float(rate)) for rate in rates}} if rates else summary
 
 
 def command_of(folder: RunFolder, summary: dict[str, Any]) -> str:
@@ -154,10 +157,11 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("name", nargs="?")
     parser.add_argument("--rates", type=int, nargs="*", default=())
+    parser.add_argument("--again", action="store_true", help="measure the test examples with today's code")
     parser.add_argument("--data-dir", type=Path)
     chosen = parser.parse_args()
     folder = RunFolder(chosen.run)
-    summary = measured_summary(folder, tuple(chosen.rates), chosen.data_dir)
+    summary = measured_summary(folder, tuple(chosen.rates), chosen.again, chosen.data_dir)
     print(keep_numbers(folder, summary))
     if chosen.name is not None:
         print(bundle(folder, chosen.name, summary))

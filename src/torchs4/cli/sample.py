@@ -31,7 +31,8 @@ class SampleArguments:
     """Pictures that a run's best model draws, value by value.
 
     Attributes:
-        run: a folder that `s4 train cifar-density` or `s4 train mnist-density` wrote.
+        run: a folder that `s4 train cifar-density` or `s4 train mnist-density` wrote, or one of these names
+            for the models that come with the package.
         count: how many pictures.
         complete: pictures whose upper half is kept and whose lower half is drawn: PNG files, or the word
             "test" for the first ones of the run's test set. The picture then shows originals, halves and

@@ -76,7 +76,8 @@ def picture_shape(model: object) -> tuple[int, int, int]:
     require_streaming(model)
     if not isinstance(model, UNetModel) or model.config.image is None:
         raise ValueError(
-            f"This {type(model).__name__} does not draw pictures. One that does: s4 train mnist-density."
+            f"This {type(model).__name__} does not draw pictures. Models that do come with the package: "
+            f"cifar-density and mnist-density."
         )
     return (*model.config.image, model.config.channels)
 
