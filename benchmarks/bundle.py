@@ -82,7 +82,7 @@ def origin(folder: RunFolder) -> tuple[Recipe, Preset, int]:
 
 
 def measured_summary(
-    folder: RunFolder, rates: tuple[int, ...], again: bool, data_dir: Path | None
+    folder: RunFolder, rates: tuple[int, ...], data_dir: Path | None, again: bool = False
 ) -> dict[str, Any]:
     """The run's summary, with what the model gets when it sees only every so manyth sample.
 
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     chosen = parser.parse_args()
     folder = RunFolder(chosen.run)
-    summary = measured_summary(folder, tuple(chosen.rates), chosen.again, chosen.data_dir)
+    summary = measured_summary(folder, tuple(chosen.rates), chosen.data_dir, chosen.again)
     print(keep_numbers(folder, summary))
     if chosen.name is not None:
         print(bundle(folder, chosen.name, summary))

@@ -75,6 +75,18 @@ def test_a_bundled_model_is_found_by_its_name_and_gives_the_stated_number(
     assert "my-tiny" in capsys.readouterr().out
 
 
+def test_what_rounding_has_changed_since_the_run_can_be_measured_again(
+    run: RunFolder, script: ModuleType
+) -> None:
+    before: Any = run.summary()
+    run.write_summary({**before, "test_bits": 0.0, "test_loss": 0.0})
+    assert script.measured_summary(run, (), None)["test_bits"] == 0.0
+    again = script.measured_summary(run, (), None, again=True)
+    assert again["test_bits"] == pytest.approx(before["test_bits"])
+    assert again["test_loss"] == pytest.approx(before["test_loss"])
+    assert again["commit"] == before["commit"]
+
+
 def test_a_folder_comes_before_a_bundled_name(
     run: RunFolder, script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
