@@ -178,3 +178,14 @@ def test_a_larger_picture_is_cut_to_its_middle_and_resized(digits_run: Path, tmp
 def test_other_runs_draw_nothing(capsys: Any) -> None:
     assert main(["sample", "digits"]) == 1
     assert "does not draw pictures" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--rows", "3"], "nothing is to be completed"), (["--output", "drawn.jpg"], "call it NAME.png")],
+)
+def test_samples_refuse_what_they_would_ignore(
+    digits_run: Path, options: list[str], message: str, capsys: Any
+) -> None:
+    assert main(["sample", str(digits_run), "-n", "1", *options]) == 1
+    assert message in " ".join(capsys.readouterr().err.split())

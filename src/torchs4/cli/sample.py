@@ -31,9 +31,9 @@ class SampleArguments:
     """Pictures that a run's best model draws, value by value.
 
     Attributes:
-        run: a folder that `s4 train cifar-density` or `s4 train mnist-density` wrote, or one of these names
-            for the models that come with the package.
-        count: how many pictures.
+        run: a folder that `s4 train cifar-density` or `s4 train mnist-density` wrote; or just cifar-density
+            or mnist-density, for the models that come with the package.
+        count: how many pictures; files to complete count themselves.
         complete: pictures whose upper half is kept and whose lower half is drawn: PNG files, or the word
             "test" for the first ones of the run's test set. The picture then shows originals, halves and
             completions, one below the other.
@@ -64,6 +64,14 @@ def sample(arguments: list[str]) -> int:
     chosen = tyro.cli(SampleArguments, prog="s4 sample", args=arguments)
     require_whole("count", chosen.count, 1)
     sampling = Sampling(chosen.temperature, chosen.top_k, chosen.top_p)
+    if chosen.rows is not None and not chosen.complete:
+        raise ValueError(
+            "rows says how much of a picture is kept, but nothing is to be completed: --complete."
+        )
+    if chosen.output.suffix.lower() != ".png":
+        raise ValueError(
+            f"output is {str(chosen.output)!r}; what is written is a PNG file: call it NAME.png."
+        )
     if not chosen.output.absolute().parent.is_dir():
         raise ValueError(f"There is no folder {chosen.output.absolute().parent} to write to. Make it first.")
     folder = named_run(chosen.run)
