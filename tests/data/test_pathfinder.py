@@ -104,6 +104,21 @@ def test_levels_are_prepared_apart(tmp_path: Path) -> None:
     assert not torch.equal(everything(hard.train)[0], everything(easy.train)[0])
 
 
+def test_easier_pictures_join_the_training_pictures_alone(tmp_path: Path) -> None:
+    hard, easy = (Pathfinder(count=20, level=level).load(tmp_path) for level in ("hard", "easy"))
+    both = Pathfinder(count=20, also_train_on=("easy",)).load(tmp_path)
+    assert len(both.train) == both.train.distinct == 32
+    assert torch.equal(everything(both.validation)[0], everything(hard.validation)[0])
+    assert torch.equal(everything(both.test)[0], everything(hard.test)[0])
+    rows = np.array([17, 3, 31, 0, 15, 16])
+    batch = both.train.batch(rows)
+    for row, x, y in zip(rows, batch.x, batch.y, strict=True):
+        alone = (hard if row < 16 else easy).train.batch(np.array([row % 16]))
+        assert torch.equal(x, alone.x[0])
+        assert y == alone.y[0]
+    assert torch.equal(both.train.batch(rows[:1]).x, easy.train.batch(np.array([1])).x)
+
+
 def test_lists_are_read_in_numeric_order(release: Path, tmp_path: Path) -> None:
     Pathfinder(source="official").load(tmp_path)
     images = np.load(tmp_path / "prepared" / "pathfinder32-official-v1" / "images.npy")
@@ -160,6 +175,9 @@ def test_without_pillow_the_error_says_what_to_install(
         ({"source": "web"}, "source is 'web'; choose one of"),
         ({"count": 9}, "count is 9; it must be at least 10"),
         ({"seed": -1}, "seed is -1"),
+        ({"also_train_on": ["simple"]}, "also_train_on is 'simple'; choose one of"),
+        ({"also_train_on": ["easy", "hard"]}, "it names each level at most once, and none that is `level`"),
+        ({"level": "easy", "also_train_on": ["hard", "hard"]}, "it names each level at most once"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict, message: str) -> None:

@@ -17,7 +17,7 @@ from torchs4.configuration import require_at_least, require_choice
 from torchs4.data.location import DatasetMissingError, advise_again, find_in_lra
 from torchs4.data.prepared import prepared_arrays
 from torchs4.data.progress import reported
-from torchs4.data.sequences import ArraySplit, SequenceData, split_in_three
+from torchs4.data.sequences import ArraySplit, JoinedSplits, SequenceData, split_in_three
 from torchs4.description import InputDescription
 from torchs4.tasks import Classification
 
@@ -56,6 +56,8 @@ class Pathfinder:
     Attributes:
         size: height and width; 128 is Path-X.
         level: "easy" curves have 6 dashes, "intermediate" ones 9 and "hard" ones 14; LRA reports "hard".
+        also_train_on: other levels whose training pictures are mixed with those of `level`: short curves
+            teach what long ones are made of. Validation and test pictures are of `level` alone.
         source: "generated" draws the pictures when they are first needed; "official" reads the release of
             the Long Range Arena.
         count: of pictures to generate. Labels alternate, so both are equally frequent. Official pictures
@@ -65,6 +67,7 @@ class Pathfinder:
 
     size: Size = 32
     level: Level = "hard"
+    also_train_on: tuple[Level, ...] = ()
     source: Source = "generated"
     count: int = 200_000
     seed: int = 0
@@ -73,27 +76,44 @@ class Pathfinder:
         if self.size not in get_args(Size):
             raise ValueError(f"size is {self.size!r}; choose one of 32, 64, 128.")
         require_choice("level", self.level, get_args(Level))
+        # A list would make the configuration unhashable.
+        object.__setattr__(self, "also_train_on", tuple(self.also_train_on))
+        for level in self.also_train_on:
+            require_choice("also_train_on", level, get_args(Level))
+        if len({self.level, *self.also_train_on}) <= len(self.also_train_on):
+            raise ValueError(
+                f"also_train_on is {self.also_train_on}; it names each level at most once, and none that is "
+                f"`level` itself, {self.level!r}."
+            )
         require_choice("source", self.source, get_args(Source))
         require_at_least("count", self.count, 10)
         require_at_least("seed", self.seed, 0)
 
     def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """The pictures; the first load draws or reads them, and keeps the result."""
-        level = "" if self.level == "hard" else f"-{self.level}"
+        train, validation, test = self._splits(folder, self.level, progress)
+        easier = [self._splits(folder, level, progress)[0] for level in self.also_train_on]
+        description = InputDescription("values", 1, self.size**2, image=(self.size, self.size))
+        task = Classification(_CLASSES)
+        return SequenceData(
+            description, task, JoinedSplits([train, *easier]) if easier else train, validation, test
+        )
+
+    def _splits(self, folder: Path, level: Level, progress: Progress | None) -> list[ArraySplit]:
+        """Training, validation and test pictures of a level."""
+        name = f"pathfinder{self.size}{'' if level == 'hard' else f'-{level}'}"
         if self.source == "generated":
-            name = f"pathfinder{self.size}{level}-generated-{self.count}-seed{self.seed}-v1"
-            build = partial(_draw_into, folder, self.size, self.level, self.count, self.seed, progress)
+            name = f"{name}-generated-{self.count}-seed{self.seed}-v1"
+            build = partial(_draw_into, folder, self.size, level, self.count, self.seed, progress)
         else:
-            name = f"pathfinder{self.size}{level}-official-v1"
-            build = partial(_read_release, folder, self.size, self.level, progress)
+            name = f"{name}-official-v1"
+            build = partial(_read_release, folder, self.size, level, progress)
         arrays = prepared_arrays(folder, name, build)
         images, labels = arrays["images"], arrays["labels"]
-        train, validation, test = (
+        return [
             ArraySplit(images, labels, members, _to_inputs)
             for members in split_in_three(len(labels), len(labels) // 10, self.seed)
-        )
-        description = InputDescription("values", 1, self.size**2, image=(self.size, self.size))
-        return SequenceData(description, Classification(_CLASSES), train, validation, test)
+        ]
 
 
 def _to_inputs(

@@ -110,6 +110,28 @@ class ArraySplit(Split):
         return Batch(self._convert(np.asarray(self._inputs[picked]), generator), labels, None)
 
 
+class JoinedSplits(Split):
+    """Several splits of inputs of one size, one after the other."""
+
+    def __init__(self, parts: Sequence[ArraySplit]) -> None:
+        self._parts = parts
+        self._ends = np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def batch(self, rows: NDArray[np.int64], generator: torch.Generator | None = None) -> Batch:
+        part_of = np.searchsorted(self._ends, rows, side="right")
+        places = [np.flatnonzero(part_of == number) for number in range(len(self._parts))]
+        batches = [
+            part.batch(rows[own] - (end - len(part)), generator)
+            for part, end, own in zip(self._parts, self._ends, places, strict=True)
+        ]
+        as_asked = torch.from_numpy(np.argsort(np.concatenate(places)))
+        x, y = (torch.cat([getattr(batch, name) for batch in batches])[as_asked] for name in ("x", "y"))
+        return Batch(x, y, None)
+
+
 class TokenSplit(Split):
     """Texts of unequal length in one flat array; document i is tokens[offsets[i] : offsets[i + 1]].
 
