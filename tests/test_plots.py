@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torchs4.plots import plot_curves, plot_forming_prediction, plot_kernels
+from torchs4.plots import plot_curves, plot_forming_prediction, plot_kernels, plot_layers
 from torchs4.tasks import ACCURACY
 
 THUMBNAILS = 7
@@ -27,6 +27,18 @@ def test_panels_share_time_and_carry_titles() -> None:
 @pytest.mark.parametrize("kernel", [torch.zeros(1, 20), torch.ones(1, 1), torch.randn(1, 9).double()])
 def test_flat_short_and_double_kernels_are_drawn(kernel: torch.Tensor, tmp_path: Path) -> None:
     plot_kernels(kernel.requires_grad_()).savefig(tmp_path / "kernels.png")
+
+
+def test_kernels_over_frames_of_pixels_are_as_wide_as_what_they_see() -> None:
+    kernels = {"first": torch.randn(3, 32 * 8), "last": torch.randn(2, 32 * 8)}
+    figure = plot_layers(kernels, (32, 8), frame=4)
+    assert [axes.get_ylabel() for axes in figure.axes[::3]] == ["first", "last"]
+    for axes in figure.axes[:5]:
+        (picture,) = axes.images
+        assert picture.get_array().shape == (32, 8)
+        # Eight frames of four pixels are as wide as 32 rows are high.
+        assert axes.get_aspect() == 1 / 4
+    assert not figure.axes[5].images
 
 
 def test_wrong_shapes_of_kernels_are_refused() -> None:

@@ -61,12 +61,15 @@ def plot_kernels(kernels: Float[Tensor, "count L"], titles: Sequence[str] | None
 
 
 def plot_layers(
-    kernels: Mapping[str, Float[Tensor, "count L"]], image: tuple[int, int] | None = None
+    kernels: Mapping[str, Float[Tensor, "count L"]],
+    image: tuple[int, int] | None = None,
+    frame: int = 1,
 ) -> Figure:
     """Kernels of several layers, a row for each: as curves, or, for pictures read row by row, as pictures.
 
     In a picture, the kernel's first value is at the top left: it shows how much a pixel counts by where it
-    lies before the one that is read. Blue is positive, red negative.
+    lies before the one that is read. Blue is positive, red negative. Where positions are frames of several
+    pixels side by side, `image` counts frames, and each is drawn as wide as it is.
     """
     columns = max(len(rows) for rows in kernels.values())
     figure = _figure(1.5 * columns + 0.9, 1.5 * len(kernels) + 0.7)
@@ -87,7 +90,8 @@ def plot_layers(
                 axes.plot(kernel.numpy(), color=_BLUE, linewidth=0.8)
                 axes.set_ylim(-1.1 * limit, 1.1 * limit)
             else:
-                axes.imshow(kernel.view(image).numpy(), cmap="RdBu", vmin=-limit, vmax=limit)
+                picture = kernel.view(image).numpy()
+                axes.imshow(picture, cmap="RdBu", vmin=-limit, vmax=limit, aspect=1 / frame)
             axes.set_xticks([])
             axes.set_yticks([])
             for spine in axes.spines.values():

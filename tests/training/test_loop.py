@@ -18,13 +18,14 @@ from rich.console import Console
 
 from torchs4.data import BundledDigits
 from torchs4.data.sequences import Split
+from torchs4.description import InputDescription
 from torchs4.models import load_model
 from torchs4.recipes import network
 from torchs4.training import loop
 from torchs4.training.checkpoints import load_state
 from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
 from torchs4.training.display import Display
-from torchs4.training.finish import finish
+from torchs4.training.finish import finish, picture_of_frames
 from torchs4.training.loop import (
     Trainer,
     TrainingDivergedError,
@@ -342,6 +343,16 @@ def test_a_finished_run_can_be_read_by_a_person(tmp_path: Path, cheap_config: An
     assert [record["step"] for record in records] == [3, 6, 7]
     for name in ("curves.png", "kernels.png"):
         assert (tmp_path / "run" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_kernels_are_pictures_where_rows_are_whole_frames() -> None:
+    grey = InputDescription("values", 1, 1024, image=(32, 32))
+    assert picture_of_frames(grey, 1) == (32, 32)
+    assert picture_of_frames(grey, 4) == (32, 8)
+    # A frame that goes on in the next row has no place in a picture.
+    assert picture_of_frames(grey, 3) is None
+    assert picture_of_frames(InputDescription("tokens", 256, 3072, image=(32, 32), channels=3), 3) == (32, 32)
+    assert picture_of_frames(InputDescription("values", 1, 1024), 1) is None
 
 
 def test_another_number_of_processes_cannot_continue_a_run(whole_run: Path, cheap_config: Any) -> None:

@@ -17,6 +17,7 @@ from torchs4.training.provenance import peak_memory_mb, provenance
 
 if TYPE_CHECKING:
     from torchs4.data.sequences import SequenceData
+    from torchs4.description import InputDescription
     from torchs4.models import Model
     from torchs4.training.display import Display
     from torchs4.training.loop import Trainer
@@ -89,21 +90,25 @@ def draw(folder: RunFolder, model: Model, data: SequenceData) -> None:
     layers = [module for module in model.modules() if isinstance(module, SSMLayer)]
     if not layers or isinstance(model, Informer):
         return
-    # Behind a stem, positions are frames, and frames are no pixels. Channels lie side by side.
+    # Behind a stem, positions are frames of pixels.
     stride = math.prod(model.config.stem) * getattr(model.config, "patch", 1)
     length = math.ceil(data.input.length / stride)
-    given = data.input
-    image = (
-        None
-        if model.config.stem or given.image is None
-        else (given.image[0], given.image[1] * given.channels)
-    )
+    image = picture_of_frames(data.input, stride)
     with torch.no_grad():
         kernels = {
             title: layer.kernel(length)[0, :_SHOWN].cpu()
             for title, layer in (("first layer", layers[0]), ("last layer", layers[-1]))
         }
-    plots.plot_layers(kernels, image).savefig(folder.kernels, dpi=120)
+    plots.plot_layers(kernels, image, stride).savefig(folder.kernels, dpi=120)
+
+
+def picture_of_frames(given: InputDescription, stride: int) -> tuple[int, int] | None:
+    """Rows and frames per row, where what is read is a picture whose rows are so many frames each."""
+    if given.image is None:
+        return None
+    # Channels lie side by side.
+    width = given.image[1] * given.channels
+    return (given.image[0], width // stride) if width % stride == 0 else None
 
 
 def report(summary: dict[str, Any], data: SequenceData, folder: RunFolder, display: Display) -> None:
