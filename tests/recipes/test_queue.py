@@ -51,7 +51,7 @@ def states(folder: Path, *names: str) -> list[str]:
 def test_every_run_gets_its_folder_and_is_skipped_the_second_time(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert work(tiny, "tiny", "small", seeds=(0, 1)) == QueueResult([], is_complete=True)
+    assert work(tiny, "tiny", "small", seeds=(0, 1)) == QueueResult([], True, [])
     names = {"tiny-cpu", "tiny-cpu-seed1", "small-cpu", "small-cpu-seed1"}
     assert {path.name for path in tiny.iterdir()} == names
     assert RunFolder(tiny / "tiny-cpu").name() == "tiny (cpu)"
@@ -117,13 +117,25 @@ def test_runs_may_differ_in_precision(tiny: Path, monkeypatch: pytest.MonkeyPatc
     small = recipes.RECIPES["small"]
     config = dataclasses.replace(small.config("cpu"), precision="bfloat16")
     monkeypatch.setitem(recipes.RECIPES, "small", dataclasses.replace(small, presets={"cpu": lambda: config}))
-    assert work(tiny, "tiny", "small") == QueueResult([], is_complete=True)
+    assert work(tiny, "tiny", "small") == QueueResult([], True, [])
 
 
 def test_a_kill_before_the_first_file_has_its_name_is_no_obstacle(tiny: Path) -> None:
     (tiny / "tiny-cpu").mkdir(parents=True)
     (tiny / "tiny-cpu" / ".config.json.123").write_text("{")
-    assert work(tiny, "tiny") == QueueResult([], is_complete=True)
+    assert work(tiny, "tiny") == QueueResult([], True, [])
+
+
+def test_a_run_that_another_process_is_at_is_left_to_it(tiny: Path) -> None:
+    (tiny / "tiny-cpu").mkdir(parents=True)
+    told: list[str] = []
+    with RunFolder(tiny / "tiny-cpu").locked():
+        result = work(tiny, "tiny", "small", told=told)
+    assert (result.failures, result.is_complete) == ([], True)
+    assert [run.folder_name for run in result.elsewhere] == ["tiny-cpu"]
+    assert told[1] == "1 of 2: tiny (cpu) is being trained by another process: left to it."
+    assert states(tiny, "tiny", "small") == ["waiting", "finished"]
+    assert work(tiny, "tiny", "small") == QueueResult([], True, [])
 
 
 def test_runs_of_another_version_of_a_recipe_are_not_taken_for_this_one(

@@ -15,7 +15,7 @@ from torchs4 import tables
 from torchs4.cli.consoles import console
 from torchs4.cli.interrupts import INTERRUPTED
 from torchs4.cli.table import print_table
-from torchs4.recipes.queue import Failure, work_through
+from torchs4.recipes.queue import QueueResult, work_through
 from torchs4.recipes.runs import RecipeRun, runs_of, status, summaries_in
 
 # The quick ones first, so that a night that ends early has something to show.
@@ -37,6 +37,9 @@ _UNITS = {"h": 3600, "m": 60, "s": 1}
 @dataclass(frozen=True)
 class ReproduceArguments:
     """Train experiments one after the other; what is finished is skipped, what was interrupted goes on.
+
+    Several of these commands may share a list: what another one is training is left to it. With
+    OMP_NUM_THREADS=1 each keeps to one core.
 
     Attributes:
         names: NAME or NAME:PRESET, as in `s4 list`; the preset is cpu if none is named. By default all
@@ -71,7 +74,7 @@ def reproduce(arguments: list[str]) -> int:
         checkpoint_seconds=chosen.checkpoint_seconds,
         console=console,
     )
-    _overview(runs, chosen.folder, result.failures)
+    _overview(runs, chosen.folder, result)
     for table in _tables_of(runs):
         print_table(table, summaries_in(chosen.folder), console)
     if result.failures:
@@ -94,9 +97,10 @@ def seconds_of(text: str) -> float:
     )
 
 
-def _overview(runs: Sequence[RecipeRun], folder: Path, failures: Sequence[Failure] = ()) -> None:
+def _overview(runs: Sequence[RecipeRun], folder: Path, result: QueueResult | None = None) -> None:
     """What is done and what is left, with times."""
-    failed = {failure.run.folder_name: failure.reason for failure in failures}
+    failed = {} if result is None else {run.folder_name: reason for run, reason in result.failures}
+    elsewhere = set() if result is None else {run.folder_name for run in result.elsewhere}
     table = Table(title=f"runs in {escape(str(folder))}")
     for column in ("run", "state", "trained", "left", "result"):
         table.add_column(column, justify="right" if column in ("trained", "left") else "left")
@@ -110,7 +114,7 @@ def _overview(runs: Sequence[RecipeRun], folder: Path, failures: Sequence[Failur
             left += now.seconds_left
         table.add_row(
             escape(run.title),
-            "failed" if reason else now.state,
+            "failed" if reason else "elsewhere" if run.folder_name in elsewhere else now.state,
             _duration(now.seconds) if now.seconds else "",
             "" if now.state == "finished" else _about(now.seconds_left),
             escape(reason or now.result),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from accelerate.state import AcceleratorState
 
 from torchs4.recipes.runs import RecipeRun, status
+from torchs4.training.lock import FolderHeldError
 from torchs4.training.loop import TrainingInterrupted
 from torchs4.training.run_folder import RunFolder
 from torchs4.training.session import run as train_to_the_end
@@ -28,10 +29,15 @@ class Failure(NamedTuple):
 
 
 class QueueResult(NamedTuple):
-    """What became of a queue. is_complete: nobody stopped it; those that failed failed."""
+    """What became of a queue.
+
+    is_complete: nobody stopped it; those that failed failed.
+    elsewhere: runs that other processes were training, and that were left to them.
+    """
 
     failures: list[Failure]
     is_complete: bool
+    elsewhere: list[RecipeRun]
 
 
 def work_through(
@@ -47,12 +53,14 @@ def work_through(
 ) -> QueueResult:
     """Train what is not finished, each run in its folder below the parent, continuing those that were begun.
 
-    One that fails is told and the next one's turn comes. stop_at: on the clock of time.monotonic().
+    One that fails is told and the next one's turn comes; one that another process is training is left to it,
+    so that several processes may share a list. stop_at: on the clock of time.monotonic().
     """
     failures: list[Failure] = []
+    elsewhere: list[RecipeRun] = []
     for number, run in enumerate(runs, 1):
         if time.monotonic() >= stop_at:
-            return QueueResult(failures, is_complete=False)
+            return QueueResult(failures, False, elsewhere)
         place = f"{number} of {len(runs)}: {run.title}"
         folder = RunFolder(parent / run.folder_name)
         try:
@@ -73,7 +81,10 @@ def work_through(
                 stop_at=stop_at,
             )
         except TrainingInterrupted:
-            return QueueResult(failures, is_complete=False)
+            return QueueResult(failures, False, elsewhere)
+        except FolderHeldError:
+            elsewhere.append(run)
+            tell(f"{place} is being trained by another process: left to it.")
         except BrokenPipeError:
             # Nobody reads what is told: that is no fault of this run.
             raise
@@ -83,7 +94,7 @@ def work_through(
         finally:
             # The next run may have another precision, which accelerate keeps for the whole process.
             AcceleratorState._reset_state()
-    return QueueResult(failures, is_complete=True)
+    return QueueResult(failures, True, elsewhere)
 
 
 def _prepare(run: RecipeRun, folder: RunFolder) -> bool:

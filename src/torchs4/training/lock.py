@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 LOCK_FILE = ".lock"
 
 
+class FolderHeldError(ValueError):
+    """Another process is training in this folder."""
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder, or refuse because somebody else does. The system frees what a killed process held."""
@@ -41,7 +45,7 @@ def _taken(path: Path) -> IO[str]:
             file.seek(0)
             holder = file.read().strip() or "just started"
             file.close()
-            raise ValueError(
+            raise FolderHeldError(
                 f"Another process is training in {path.parent} ({holder}). Wait until it ends, or stop it; "
                 f"for another run choose another folder."
             )
