@@ -75,7 +75,7 @@ def plot_layers(
     figure = _figure(1.5 * columns + 0.9, 1.5 * len(kernels) + 0.7)
     length = max(rows.shape[1] for rows in kernels.values())
     figure.suptitle(
-        f"Kernels of some features: how much an input still counts, up to {length:,} positions later",
+        f"How much an input still counts up to {length:,} positions later: kernels, short memories first",
         fontsize=9,
         color=_INK,
     )

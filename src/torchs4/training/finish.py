@@ -16,6 +16,8 @@ from torchs4.training.evaluation import evaluate
 from torchs4.training.provenance import peak_memory_mb, provenance
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from torchs4.data.sequences import SequenceData
     from torchs4.description import InputDescription
     from torchs4.models import Model
@@ -87,19 +89,28 @@ def draw(folder: RunFolder, model: Model, data: SequenceData) -> None:
     kinds = ("training, afterwards", "meanwhile") if data.learns_all else plots.CURVES
     curves = plots.plot_curves({folder.path.name: folder.curve(metric)}, metric, kinds)
     curves.savefig(folder.curves, dpi=120)
+    kernels = kernel_picture(model, data.input)
+    if kernels is not None:
+        kernels.savefig(folder.kernels, dpi=120)
+
+
+def kernel_picture(model: Model, given: InputDescription) -> Figure | None:
+    """Kernels of the first and the last layer, from short to long memories; None where a model has none."""
     layers = [module for module in model.modules() if isinstance(module, SSMLayer)]
     if not layers or isinstance(model, Informer):
-        return
+        return None
     # Behind a stem, positions are frames of pixels.
     stride = math.prod(model.config.stem) * getattr(model.config, "patch", 1)
-    length = math.ceil(data.input.length / stride)
-    image = picture_of_frames(data.input, stride)
+    length = math.ceil(given.length / stride)
+    shown = {}
     with torch.no_grad():
-        kernels = {
-            title: layer.kernel(length)[0, :_SHOWN].cpu()
-            for title, layer in (("first layer", layers[0]), ("last layer", layers[-1]))
-        }
-    plots.plot_layers(kernels, image, stride).savefig(folder.kernels, dpi=120)
+        for title, layer in (("first layer", layers[0]), ("last layer", layers[-1])):
+            kernels = layer.kernel(length)[0].cpu()
+            energy = kernels.double().square()
+            memory = (energy @ torch.arange(length, dtype=energy.dtype)) / energy.sum(1)
+            steps = torch.linspace(0, len(kernels) - 1, min(_SHOWN, len(kernels))).round().long()
+            shown[title] = kernels[memory.argsort()[steps]]
+    return plots.plot_layers(shown, picture_of_frames(given, stride), stride)
 
 
 def picture_of_frames(given: InputDescription, stride: int) -> tuple[int, int] | None:
