@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 import torchs4
 from torchs4 import SequenceModel, SequenceModelConfig
 from torchs4.data import TextFile, from_arrays
 from torchs4.recipes import network
+from torchs4.training import session
 from torchs4.training.config import BudgetOptions, OptimizerOptions
-from torchs4.training.loop import Trainer
+from torchs4.training.display import Display
+from torchs4.training.loop import Trainer, TrainingInterrupted
 from torchs4.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -98,6 +101,31 @@ def test_a_run_leaves_what_a_person_and_a_program_need(tmp_path: Path) -> None:
     assert model.config.input_scaling.shift[0] == pytest.approx(3.0, abs=0.3)
     x = torch.from_numpy(signals(4, seed=1))[..., None]
     torch.testing.assert_close(model(x), finished.model(x))
+
+
+def test_whoever_stops_the_last_measuring_may_go_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "finish", stopped)
+        with pytest.raises(TrainingInterrupted):
+            run(tmp_path / "stopped", classes())
+    assert RunFolder(tmp_path / "stopped").summary() is None
+    resumed = run(tmp_path / "stopped", classes(), resume=True)
+    whole = run(tmp_path / "whole", classes())
+    for key in ("steps", "best_validation_accuracy", "test_accuracy"):
+        assert resumed.summary.get(key) == whole.summary.get(key)
+
+
+def test_where_nothing_can_be_redrawn_long_work_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with Display(Console(force_terminal=False)) as display:
+        display.counting("measuring")(1, 2)
+    with Display(Console(force_terminal=False), quiet=True) as display:
+        display.counting("nothing")(1, 2)
+    assert capsys.readouterr().out == "measuring …\n"
 
 
 def test_a_simple_question_is_learned(tmp_path: Path) -> None:

@@ -97,8 +97,6 @@ class Display:
 
         def update(what: str, done: int, total: int) -> None:
             if what not in bars:
-                if self._live is None:
-                    self.say(f"{what} …")
                 bars[what] = self.counting(what)
             bars[what](done, total)
 
@@ -107,6 +105,7 @@ class Display:
     def counting(self, text: str) -> Callable[[int, int], None]:
         """A bar for something that takes a while; call it with how much is done, and of how much."""
         if self._live is None:
+            self.say(f"{text} …")
             return lambda done, total: None
         live = self._live
         task = live.add_task(text, total=None, figures="")

@@ -17,7 +17,7 @@ from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingCon
 from torchs4.training.devices import open_accelerator, slowness
 from torchs4.training.display import Display
 from torchs4.training.finish import finish, load_best, report
-from torchs4.training.loop import Trainer
+from torchs4.training.loop import Trainer, TrainingInterrupted
 from torchs4.training.provenance import source_commit
 from torchs4.training.run_folder import RunFolder, free_folder
 
@@ -182,7 +182,11 @@ def run(
         if slow is not None:
             display.warn(slow)
         trainer.run()
-        summary = finish(trainer, pictures)
+        try:
+            summary = finish(trainer, pictures)
+        except KeyboardInterrupt as interrupted:
+            # Every step is taken and saved: who continues the run goes on with measuring.
+            raise TrainingInterrupted from interrupted
         report(summary, data, folder, display)
         best = load_best(folder, display)
     accelerator.end_training()
