@@ -114,6 +114,44 @@ def test_generation_tells_how_far_it_is(tmp_path):
     assert reports[-1][1] == 2002
 
 
+def test_training_begins_with_parts_that_have_values_of_their_own(tmp_path):
+    data = replace(SMALL, parts=6, grow_every=11).load(tmp_path)
+    whole = SMALL.load(tmp_path)
+    assert examples(data.validation) == examples(whole.validation)
+    assert examples(data.test) == examples(whole.test)
+    *parts, last = data.train.growth.stages
+    assert data.train.growth.every == 11
+    assert (sum(parts), last) == (6 * 40, 40)
+    found = examples(data.train)
+    assert found[-40:] == examples(whole.train)
+    texts = [" ".join(words) for words, _ in found[-40:]]
+    for words, label in found[:-40]:
+        assert value_of(words)[0] == label
+        assert any(" ".join(words) in text for text in texts)
+    # Stage by stage they are longer, and every expression has given some.
+    longest = [
+        max(len(words) for words, _ in found[end - size : end])
+        for size, end in zip(parts, np.cumsum(parts), strict=True)
+    ]
+    assert longest == sorted(longest)
+    assert longest[0] <= 16
+    assert longest[-1] > 256
+
+
+def test_same_seed_gives_the_same_parts(tmp_path):
+    config = replace(SMALL, parts=2)
+    first = examples(config.load(tmp_path / "a").train)
+    assert examples(config.load(tmp_path / "b").train) == first
+
+
+def test_expressions_without_parts_give_none(tmp_path):
+    write_expressions(tmp_path)
+    data = ListOps(source="official", parts=3).load(tmp_path)
+    assert data.train.growth.stages == (6, 3)
+    for words, label in examples(data.train):
+        assert value_of(words)[0] == label
+
+
 def test_padding_is_zero_and_long_expressions_are_cut(tmp_path):
     whole = SMALL.load(tmp_path).train.batch(np.arange(5))
     data = replace(SMALL, max_length=100).load(tmp_path)
@@ -185,6 +223,8 @@ def test_damaged_release_is_refused_with_its_line(tmp_path, text, message):
         ({"max_length": 0}, "max_length is 0"),
         ({"train_size": 0}, "train_size is 0"),
         ({"seed": -1}, "seed is -1"),
+        ({"parts": -1}, "parts is -1"),
+        ({"grow_every": 0}, "grow_every is 0"),
     ],
 )
 def test_impossible_options_are_refused(options, message):

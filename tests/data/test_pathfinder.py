@@ -12,6 +12,7 @@ from torchs4.data import pathfinder_pictures
 from torchs4.data.location import DatasetMissingError
 from torchs4.data.pathfinder import Pathfinder
 from torchs4.data.pathfinder_pictures import draw_picture
+from torchs4.data.sequences import Growth, split_in_three
 
 
 def everything(split) -> tuple[torch.Tensor, torch.Tensor]:
@@ -104,19 +105,31 @@ def test_levels_are_prepared_apart(tmp_path: Path) -> None:
     assert not torch.equal(everything(hard.train)[0], everything(easy.train)[0])
 
 
-def test_easier_pictures_join_the_training_pictures_alone(tmp_path: Path) -> None:
-    hard, easy = (Pathfinder(count=20, level=level).load(tmp_path) for level in ("hard", "easy"))
-    both = Pathfinder(count=20, also_train_on=("easy",)).load(tmp_path)
-    assert len(both.train) == both.train.distinct == 32
-    assert torch.equal(everything(both.validation)[0], everything(hard.validation)[0])
-    assert torch.equal(everything(both.test)[0], everything(hard.test)[0])
-    rows = np.array([17, 3, 31, 0, 15, 16])
-    batch = both.train.batch(rows)
+def test_curves_grow_in_training_pictures_alone(tmp_path: Path) -> None:
+    hard = Pathfinder(count=20).load(tmp_path)
+    growing = Pathfinder(count=20, grow_from=12, grow_every=7).load(tmp_path)
+    assert growing.train.growth == Growth((16, 16, 16), 7)
+    assert len(growing.train) == growing.train.distinct == 48
+    for one, other in ((growing.validation, hard.validation), (growing.test, hard.test)):
+        assert torch.equal(everything(one)[0], everything(other)[0])
+    held_out = {int(number) for part in split_in_three(20, 2, 0)[1:] for number in part}
+    training = [number for number in range(20) if number not in held_out]
+    rows = np.array([17, 3, 31, 0, 15, 16, 47, 32])
+    batch = growing.train.batch(rows)
     for row, x, y in zip(rows, batch.x, batch.y, strict=True):
-        alone = (hard if row < 16 else easy).train.batch(np.array([row % 16]))
-        assert torch.equal(x, alone.x[0])
-        assert y == alone.y[0]
-    assert torch.equal(both.train.batch(rows[:1]).x, easy.train.batch(np.array([1])).x)
+        number = training[row % 16]
+        picture = draw_picture(32, 0, number, 12 + row // 16)
+        assert torch.equal(
+            ((x.ravel() + 1) * 127.5).round().to(torch.uint8), torch.tensor(picture.image.ravel())
+        )
+        assert y == number % 2
+    assert torch.equal(growing.train.batch(rows[:1]).x, batch.x[:1])
+
+
+def test_official_pictures_may_be_preceded_by_drawn_shorter_ones(release: Path, tmp_path: Path) -> None:
+    data = Pathfinder(source="official", grow_from=13).load(tmp_path)
+    assert data.train.growth is not None
+    assert data.train.growth.stages[-1] == len(Pathfinder(source="official").load(tmp_path).train)
 
 
 def test_lists_are_read_in_numeric_order(release: Path, tmp_path: Path) -> None:
@@ -175,9 +188,9 @@ def test_without_pillow_the_error_says_what_to_install(
         ({"source": "web"}, "source is 'web'; choose one of"),
         ({"count": 9}, "count is 9; it must be at least 10"),
         ({"seed": -1}, "seed is -1"),
-        ({"also_train_on": ["simple"]}, "also_train_on is 'simple'; choose one of"),
-        ({"also_train_on": ["easy", "hard"]}, "it names each level at most once, and none that is `level`"),
-        ({"level": "easy", "also_train_on": ["hard", "hard"]}, "it names each level at most once"),
+        ({"grow_from": 1}, "grow_from is 1; curves can grow from 2 to 13 dashes to the 14 of level 'hard'"),
+        ({"grow_from": 6, "level": "easy"}, "from 2 to 5 dashes to the 6 of level 'easy'"),
+        ({"grow_every": 0}, "grow_every is 0"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict, message: str) -> None:

@@ -24,10 +24,10 @@ def token_split(
     members: list[int] | None = None, max_length: int = 100, lengths: Sequence[int] = LENGTHS
 ) -> TokenSplit:
     tokens = np.repeat(np.arange(1, len(lengths) + 1, dtype=np.uint8), lengths)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    starts = np.cumsum([0, *lengths])[:-1]
     labels = np.arange(len(lengths), dtype=np.uint8) * 10
     chosen = np.arange(len(lengths)) if members is None else np.array(members)
-    return TokenSplit(tokens, offsets, labels, chosen, max_length)
+    return TokenSplit(tokens, starts, np.array(lengths), labels, chosen, max_length)
 
 
 def test_texts_are_padded_with_zeros_to_a_multiple_of_64() -> None:
@@ -42,7 +42,7 @@ def test_texts_are_padded_with_zeros_to_a_multiple_of_64() -> None:
 
 def test_texts_are_cut_at_their_end() -> None:
     tokens = np.arange(1, 301)
-    split = TokenSplit(tokens, np.array([0, 300]), np.array([0]), np.array([0]), max_length=70)
+    split = TokenSplit(tokens, np.array([0]), np.array([300]), np.array([0]), np.array([0]), max_length=70)
     batch = split.batch(np.array([0]))
     assert batch.x.tolist() == [list(range(1, 71))]
     assert batch.lengths is not None
@@ -77,9 +77,10 @@ def test_rows_count_among_the_members() -> None:
 
 
 def test_two_documents_per_example_stay_side_by_side() -> None:
-    tokens = np.repeat(np.arange(1, 7), [2, 3, 1, 70, 5, 4])
-    offsets = np.array([0, 2, 5, 6, 76, 81, 85])
-    split = TokenSplit(tokens, offsets, np.array([0, 1, 1]), np.arange(3), max_length=66, documents=2)
+    lengths = np.array([2, 3, 1, 70, 5, 4])
+    tokens = np.repeat(np.arange(1, 7), lengths)
+    starts = np.array([0, 2, 5, 6, 76, 81])
+    split = TokenSplit(tokens, starts, lengths, np.array([0, 1, 1]), np.arange(3), max_length=66, documents=2)
     batch = split.batch(np.array([2, 1]))
     assert batch.x.shape == (2, 2, 66)
     assert batch.lengths is not None
@@ -114,7 +115,8 @@ def test_every_text_comes_back_up_to_the_cut(
 def test_texts_may_lie_on_disk(tmp_path: Path) -> None:
     np.save(tmp_path / "tokens.npy", np.array([7, 8, 9], dtype=np.uint16))
     tokens = np.load(tmp_path / "tokens.npy", mmap_mode="r")
-    batch = TokenSplit(tokens, np.array([0, 1, 3]), np.array([0, 1]), np.arange(2), 9).batch(np.array([1]))
+    starts, lengths = np.array([0, 1]), np.array([1, 2])
+    batch = TokenSplit(tokens, starts, lengths, np.array([0, 1]), np.arange(2), 9).batch(np.array([1]))
     assert batch.x.tolist() == [[8, 9, 0, 0, 0, 0, 0, 0, 0]]
 
 

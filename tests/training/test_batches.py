@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from torchs4.data.sequences import Split
+from torchs4.data.sequences import Growth, Split
 from torchs4.description import Batch
-from torchs4.training.batches import BatchStream, Share, evaluation_rows, share_of, training_rows
+from torchs4.training.batches import (
+    BatchStream,
+    Share,
+    evaluation_rows,
+    growing_rows,
+    share_of,
+    training_rows,
+)
 
 
 class Numbers(Split):
@@ -71,6 +78,48 @@ def test_batches_of_similar_length_hold_every_example_once_and_pad_less() -> Non
     assert abs(np.corrcoef(longest, np.arange(100))[0, 1]) < 0.3
     again = training_rows(403, 4, seed=3, epoch=1, lengths=lengths)
     assert all((a == b).all() for a, b in zip(rows, again, strict=True))
+
+
+GROWTH = Growth(stages=(40, 300, 1000), every=600)
+
+
+def stages_of(rows: list[Any]) -> list[Any]:
+    return [np.searchsorted(np.cumsum(GROWTH.stages), row, side="right") for row in rows]
+
+
+def test_examples_grow_harder_and_end_with_the_last_stage_alone() -> None:
+    first, second, third = (stages_of(growing_rows(GROWTH, 10, seed=3, epoch=epoch)) for epoch in range(3))
+    assert len(first) == len(second) == len(third) == 100
+    assert set(np.concatenate(first[:60])) == {0}
+    # From here on the second stage has come: half of the examples, and half of the others.
+    middle = np.concatenate(first[60:] + second[:20])
+    assert set(middle) == {0, 1}
+    assert 0.65 < middle.mean() < 0.85
+    assert set(np.concatenate(second[20:] + third)) == {2}
+
+
+def test_once_grown_an_epoch_holds_every_example_of_the_last_stage_once() -> None:
+    rows = growing_rows(GROWTH, 10, seed=3, epoch=2)
+    assert sorted(np.concatenate(rows)) == list(range(340, 1340))
+    other = growing_rows(GROWTH, 10, seed=3, epoch=3)
+    assert np.concatenate(rows).tolist() != np.concatenate(other).tolist()
+
+
+def test_growing_batches_depend_on_seed_and_epoch_and_on_nothing_else() -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        return np.concatenate(growing_rows(GROWTH, 10, seed, epoch)).tolist()
+
+    assert order(3, 0) == order(3, 0)
+    assert order(3, 0) != order(4, 0)
+
+
+def test_growing_batches_of_similar_length_hold_the_same_examples_and_pad_less() -> None:
+    lengths = np.random.default_rng(0).integers(1, 500, sum(GROWTH.stages))
+    plain = growing_rows(GROWTH, 10, seed=3, epoch=1)
+    similar = growing_rows(GROWTH, 10, seed=3, epoch=1, lengths=lengths)
+    assert sorted(np.concatenate(similar)) == sorted(np.concatenate(plain))
+    padded = [sum(lengths[row].max() for row in rows) for rows in (plain, similar)]
+    assert padded[1] < 0.8 * padded[0]
 
 
 def test_evaluation_by_length_takes_the_same_examples_longest_first() -> None:

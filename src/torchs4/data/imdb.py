@@ -75,9 +75,11 @@ class IMDB:
         train, validation = hold_out(len(arrays["train_labels"]), self.validation_fraction, self.seed)
 
         def split(part: str, members: NDArray[np.int64]) -> TokenSplit:
+            offsets = np.asarray(arrays[f"{part}_offsets"])
             return TokenSplit(
                 arrays[f"{part}_tokens"],
-                np.asarray(arrays[f"{part}_offsets"]),
+                offsets[:-1],
+                np.diff(offsets),
                 arrays[f"{part}_labels"],
                 members,
                 self.max_length,

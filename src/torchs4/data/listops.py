@@ -14,9 +14,21 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from torchs4.configuration import require_at_least, require_choice
+from torchs4.data.listops_parts import draw_parts
+from torchs4.data.listops_rules import (
+    CLOSE,
+    DIGITS,
+    FIRST_DIGIT,
+    FIRST_OPERATOR,
+    MAX_ARGUMENTS,
+    OPERATORS,
+    VOCABULARY,
+    evaluate,
+    starts_of,
+)
 from torchs4.data.location import DatasetMissingError, advise_again, find_in_lra
 from torchs4.data.prepared import prepared_arrays
-from torchs4.data.sequences import SequenceData, TokenSplit, offsets_of
+from torchs4.data.sequences import Growth, SequenceData, TokenSplit, offsets_of
 from torchs4.description import InputDescription
 from torchs4.tasks import Classification
 
@@ -27,24 +39,18 @@ if TYPE_CHECKING:
 
     from torchs4.data.progress import Progress
 
-_DIGITS = tuple("0123456789")
-_OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 Source = Literal["generated", "official"]
-
-# A token's number is its place here.
-VOCABULARY = ("<padding>", *_DIGITS, *_OPERATORS, "]")
-
-_FIRST_DIGIT = 1
-_FIRST_OPERATOR = _FIRST_DIGIT + len(_DIGITS)
-_CLOSE = _FIRST_OPERATOR + len(_OPERATORS)
 
 _MAX_DEPTH = 10
 _OPERATOR_PROBABILITY = 0.25
-_MIN_ARGUMENTS, _MAX_ARGUMENTS = 2, 10
+_MIN_ARGUMENTS = 2
 # Both ends are excluded.
 _SHORTEST, _LONGEST = 500, 2000
 # Part of what a seed means: another number here gives other expressions.
 _TREES_AT_ONCE = 2000
+
+# Parts up to each of these are a stage of the training, and the longer ones another.
+_LONGEST_PARTS = (16, 64, 256)
 
 _OFFICIAL_NAMES = ("basic_train.tsv", "basic_val.tsv", "basic_test.tsv")
 _AGAIN = advise_again("lra")
@@ -60,7 +66,12 @@ class ListOps:
         max_length: tokens per input; longer expressions are cut at their end. None exceeds 1,999 tokens.
         train_size, validation_size, test_size: how many expressions to generate. Test and validation
             expressions stay the same when only train_size changes.
-        seed: of the generated expressions.
+        parts: of every training expression with which training begins: expressions inside it, which have
+            values of their own, the shortest first. 0 begins with whole expressions, as validation and test
+            expressions always are.
+        grow_every: examples that training shows before it goes from short parts to longer ones, and at last
+            to whole expressions.
+        seed: of the generated expressions, and of the parts.
     """
 
     source: Source = "generated"
@@ -68,39 +79,58 @@ class ListOps:
     train_size: int = 96_000
     validation_size: int = 2_000
     test_size: int = 2_000
+    parts: int = 0
+    grow_every: int = 100_000
     seed: int = 0
 
     def __post_init__(self) -> None:
         require_choice("source", self.source, get_args(Source))
-        for name in ("max_length", "train_size", "validation_size", "test_size"):
+        for name in ("max_length", "train_size", "validation_size", "test_size", "grow_every"):
             require_at_least(name, getattr(self, name), 1)
-        require_at_least("seed", self.seed, 0)
+        for name in ("parts", "seed"):
+            require_at_least(name, getattr(self, name), 0)
 
     def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """Expressions as tokens numbered by `VOCABULARY`; the first load prepares them, once."""
         if self.source == "official":
-            arrays = prepared_arrays(folder, "listops-official-v1", partial(_read_official, folder))
+            name = "listops-official-v1"
+            build = partial(_read_official, folder)
         else:
             sizes = (self.train_size, self.validation_size, self.test_size)
             name = f"listops-generated-{'-'.join(map(str, sizes))}-seed{self.seed}-v1"
-            arrays = prepared_arrays(folder, name, partial(_generate_splits, sizes, self.seed, progress))
-        train, validation, test = (
-            TokenSplit(
-                arrays["tokens"],
-                np.asarray(arrays["offsets"]),
-                arrays["labels"],
-                np.flatnonzero(arrays["split"] == number),
-                self.max_length,
+            build = partial(_generate_splits, sizes, self.seed, progress)
+        arrays = prepared_arrays(folder, name, build)
+        offsets, labels = np.asarray(arrays["offsets"]), np.asarray(arrays["labels"])
+        starts, lengths = offsets[:-1], np.diff(offsets)
+        whole, validation, test = (np.flatnonzero(arrays["split"] == number) for number in range(3))
+        stages = [whole]
+        if self.parts:
+            # Training expressions lie one after the other.
+            build = partial(
+                _draw_parts, arrays["tokens"], offsets[whole[0] : whole[-1] + 2], self.parts, self.seed
             )
-            for number in range(3)
-        )
+            parts = prepared_arrays(folder, f"{name}-parts{self.parts}-seed{self.seed}-v1", build)
+            stage_of = np.searchsorted(_LONGEST_PARTS, parts["lengths"])
+            numbers = [np.flatnonzero(stage_of == stage) for stage in range(len(_LONGEST_PARTS) + 1)]
+            stages = [*(len(labels) + some for some in numbers if len(some)), whole]
+            starts = np.concatenate([starts, parts["starts"]])
+            lengths = np.concatenate([lengths, parts["lengths"]])
+            labels = np.concatenate([labels, parts["values"]])
+        texts = partial(TokenSplit, arrays["tokens"], starts, lengths, labels)
+        growth = Growth(tuple(map(len, stages)), self.grow_every) if len(stages) > 1 else None
         return SequenceData(
             input=InputDescription("tokens", len(VOCABULARY), self.max_length),
-            task=Classification(_DIGITS),
-            train=train,
-            validation=validation,
-            test=test,
+            task=Classification(DIGITS),
+            train=texts(np.concatenate(stages), self.max_length, growth=growth),
+            validation=texts(validation, self.max_length),
+            test=texts(test, self.max_length),
         )
+
+
+def _draw_parts(
+    tokens: NDArray[np.uint8], offsets: NDArray[np.int64], count: int, seed: int
+) -> dict[str, NDArray[Any]]:
+    return draw_parts(tokens, offsets, count, np.random.default_rng(seed))._asdict()
 
 
 class _Expressions(NamedTuple):
@@ -161,60 +191,40 @@ def _draw(count: int, rng: np.random.Generator) -> _Expressions:
     symbols = [
         np.where(
             level > 0,
-            rng.integers(_FIRST_OPERATOR, _CLOSE, len(level), dtype=np.uint8),
-            rng.integers(_FIRST_DIGIT, _FIRST_OPERATOR, len(level), dtype=np.uint8),
+            rng.integers(FIRST_OPERATOR, CLOSE, len(level), dtype=np.uint8),
+            rng.integers(FIRST_DIGIT, FIRST_OPERATOR, len(level), dtype=np.uint8),
         )
         for level in arguments
     ]
 
     lengths = [np.ones(len(level), np.int64) for level in arguments]
-    values = [symbol - np.uint8(_FIRST_DIGIT) for symbol in symbols]
+    values = [symbol - np.uint8(FIRST_DIGIT) for symbol in symbols]
     for depth in reversed(range(len(arguments) - 1)):
         nested = arguments[depth] > 0
         if nested.any():
             sizes = arguments[depth][nested]
-            lengths[depth][nested] = 2 + np.add.reduceat(lengths[depth + 1], _starts(sizes))
-            values[depth][nested] = _evaluate(symbols[depth][nested], sizes, values[depth + 1])
+            lengths[depth][nested] = 2 + np.add.reduceat(lengths[depth + 1], starts_of(sizes))
+            values[depth][nested] = evaluate(symbols[depth][nested], sizes, values[depth + 1])
 
     tokens = np.empty(int(lengths[0].sum()), np.uint8)
-    places = _starts(lengths[0])
+    places = starts_of(lengths[0])
     for depth, symbol in enumerate(symbols):
         tokens[places] = symbol
         nested = arguments[depth] > 0
         if not nested.any():
             break
         opening = places[nested]
-        tokens[opening + lengths[depth][nested] - 1] = _CLOSE
+        tokens[opening + lengths[depth][nested] - 1] = CLOSE
         sizes = arguments[depth][nested]
-        before = _starts(lengths[depth + 1])
-        places = before + np.repeat(opening + 1 - before[_starts(sizes)], sizes)
+        before = starts_of(lengths[depth + 1])
+        places = before + np.repeat(opening + 1 - before[starts_of(sizes)], sizes)
     return _Expressions(tokens, lengths[0], values[0])
 
 
 def _draw_arguments(count: int, operator_probability: float, rng: np.random.Generator) -> NDArray[np.int64]:
     """How many arguments each of `count` nodes has; digits have none."""
-    sizes = rng.integers(_MIN_ARGUMENTS, _MAX_ARGUMENTS + 1, count)
+    sizes = rng.integers(_MIN_ARGUMENTS, MAX_ARGUMENTS + 1, count)
     return np.where(rng.random(count) < operator_probability, sizes, 0)
-
-
-def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each of these groups begins when they lie one after the other."""
-    return np.cumsum(sizes) - sizes
-
-
-def _evaluate(
-    operators: NDArray[np.uint8], sizes: NDArray[np.int64], arguments: NDArray[np.uint8]
-) -> NDArray[np.uint8]:
-    """The value of each operator, whose arguments lie one group after the other."""
-    # 255 sorts behind every digit, so the arguments of an operator are the first of its row.
-    ordered = np.full((len(sizes), _MAX_ARGUMENTS), 255, np.uint8)
-    ordered[np.arange(_MAX_ARGUMENTS) < sizes[:, None]] = arguments
-    ordered.sort(axis=1)
-    row = np.arange(len(sizes))
-    median = (ordered[row, (sizes - 1) // 2] + ordered[row, sizes // 2]) // 2
-    total = np.add.reduceat(arguments, _starts(sizes)) % 10
-    results = [ordered[:, 0], ordered[row, sizes - 1], median, total]
-    return np.choose(operators - _FIRST_OPERATOR, results).astype(np.uint8)
 
 
 def _read_official(folder: Path) -> dict[str, NDArray[Any]]:
@@ -257,8 +267,8 @@ def _read_tsv(path: Path) -> list[tuple[bytes, int]]:
                     f"{' '.join(VOCABULARY[1:])}. {_AGAIN}"
                 )
             expression = bytes(map(numbers.__getitem__, words))
-            closed = expression.count(_CLOSE)
-            opened = sum(expression.count(_FIRST_OPERATOR + number) for number in range(len(_OPERATORS)))
+            closed = expression.count(CLOSE)
+            opened = sum(expression.count(FIRST_OPERATOR + number) for number in range(len(OPERATORS)))
             if not tab or target not in numbers or not target.isdigit() or opened != closed or not expression:
                 raise ValueError(
                     f"{path} is damaged or truncated: line {line_number} should be an expression, a tab and "

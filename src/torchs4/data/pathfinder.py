@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torchs4.configuration import require_at_least, require_choice
 from torchs4.data.location import DatasetMissingError, advise_again, find_in_lra
 from torchs4.data.prepared import prepared_arrays
 from torchs4.data.progress import reported
-from torchs4.data.sequences import ArraySplit, JoinedSplits, SequenceData, split_in_three
+from torchs4.data.sequences import ArraySplit, GrowingSplit, SequenceData, split_in_three
 from torchs4.description import InputDescription
 from torchs4.tasks import Classification
 
@@ -38,6 +38,12 @@ Level = Literal["easy", "intermediate", "hard"]
 
 _CLASSES = ("different curves", "same curve")
 _AGAIN = advise_again("lra")
+# Dashes of a long curve.
+_DASHES: dict[Level, int] = {"easy": 6, "intermediate": 9, "hard": 14}
+# Below this nothing is left to follow.
+_FEWEST_DASHES = 2
+# Pictures of each shorter curve: they are looked at for a short time only.
+_SHORTER = 25_000
 # What the release calls the levels.
 _FOLDERS: dict[Level, str] = {
     "easy": "curv_baseline",
@@ -56,8 +62,10 @@ class Pathfinder:
     Attributes:
         size: height and width; 128 is Path-X.
         level: "easy" curves have 6 dashes, "intermediate" ones 9 and "hard" ones 14; LRA reports "hard".
-        also_train_on: other levels whose training pictures are mixed with those of `level`: short curves
-            teach what long ones are made of. Validation and test pictures are of `level` alone.
+        grow_from: train on curves of so many dashes first, then of more and more, until they are as long as
+            those of `level`: a network that is shown long ones at once stays at chance for very long. Shorter
+            curves are always drawn; validation and test pictures are of `level` alone. 0 begins with `level`.
+        grow_every: pictures that training shows before curves grow by a dash.
         source: "generated" draws the pictures when they are first needed; "official" reads the release of
             the Long Range Arena.
         count: of pictures to generate. Labels alternate, so both are equally frequent. Official pictures
@@ -67,7 +75,8 @@ class Pathfinder:
 
     size: Size = 32
     level: Level = "hard"
-    also_train_on: tuple[Level, ...] = ()
+    grow_from: int = 0
+    grow_every: int = 25_000
     source: Source = "generated"
     count: int = 200_000
     seed: int = 0
@@ -76,44 +85,58 @@ class Pathfinder:
         if self.size not in get_args(Size):
             raise ValueError(f"size is {self.size!r}; choose one of 32, 64, 128.")
         require_choice("level", self.level, get_args(Level))
-        # A list would make the configuration unhashable.
-        object.__setattr__(self, "also_train_on", tuple(self.also_train_on))
-        for level in self.also_train_on:
-            require_choice("also_train_on", level, get_args(Level))
-        if len({self.level, *self.also_train_on}) <= len(self.also_train_on):
+        if self.grow_from and not _FEWEST_DASHES <= self.grow_from < _DASHES[self.level]:
             raise ValueError(
-                f"also_train_on is {self.also_train_on}; it names each level at most once, and none that is "
-                f"`level` itself, {self.level!r}."
+                f"grow_from is {self.grow_from}; curves can grow from {_FEWEST_DASHES} to "
+                f"{_DASHES[self.level] - 1} dashes to the {_DASHES[self.level]} of level {self.level!r}; 0 "
+                f"begins with those."
             )
+        require_at_least("grow_every", self.grow_every, 1)
         require_choice("source", self.source, get_args(Source))
         require_at_least("count", self.count, 10)
         require_at_least("seed", self.seed, 0)
 
     def load(self, folder: Path, progress: Progress | None = None) -> SequenceData:
         """The pictures; the first load draws or reads them, and keeps the result."""
-        train, validation, test = self._splits(folder, self.level, progress)
-        easier = [self._splits(folder, level, progress)[0] for level in self.also_train_on]
+        name = f"pathfinder{self.size}{'' if self.level == 'hard' else f'-{self.level}'}"
+        dashes = _DASHES[self.level]
+        if self.source == "generated":
+            arrays = self._drawn(folder, name, dashes, self.count, progress)
+        else:
+            build = partial(_read_release, folder, self.size, self.level, progress)
+            arrays = prepared_arrays(folder, f"{name}-official-v1", build)
+        labels = arrays["labels"]
+        members = split_in_three(len(labels), len(labels) // 10, self.seed)
+        train, validation, test = (
+            ArraySplit(arrays["images"], labels, chosen, _to_inputs) for chosen in members
+        )
+        lengths = range(self.grow_from, dashes) if self.grow_from else ()
+        shorter = [self._shorter(folder, length, members[0], progress) for length in lengths]
         description = InputDescription("values", 1, self.size**2, image=(self.size, self.size))
-        task = Classification(_CLASSES)
         return SequenceData(
-            description, task, JoinedSplits([train, *easier]) if easier else train, validation, test
+            description,
+            Classification(_CLASSES),
+            GrowingSplit([*shorter, train], self.grow_every) if shorter else train,
+            validation,
+            test,
         )
 
-    def _splits(self, folder: Path, level: Level, progress: Progress | None) -> list[ArraySplit]:
-        """Training, validation and test pictures of a level."""
-        name = f"pathfinder{self.size}{'' if level == 'hard' else f'-{level}'}"
-        if self.source == "generated":
-            name = f"{name}-generated-{self.count}-seed{self.seed}-v1"
-            build = partial(_draw_into, folder, self.size, level, self.count, self.seed, progress)
-        else:
-            name = f"{name}-official-v1"
-            build = partial(_read_release, folder, self.size, level, progress)
-        arrays = prepared_arrays(folder, name, build)
-        images, labels = arrays["images"], arrays["labels"]
-        return [
-            ArraySplit(images, labels, members, _to_inputs)
-            for members in split_in_three(len(labels), len(labels) // 10, self.seed)
-        ]
+    def _shorter(
+        self, folder: Path, dashes: int, training: NDArray[np.int64], progress: Progress | None
+    ) -> ArraySplit:
+        """Training pictures of shorter curves, none with the number of a validation or test picture.
+
+        Pictures of one number begin with the same random numbers.
+        """
+        count = min(self.count, _SHORTER)
+        arrays = self._drawn(folder, f"pathfinder{self.size}-{dashes}-dashes", dashes, count, progress)
+        return ArraySplit(arrays["images"], arrays["labels"], training[training < count], _to_inputs)
+
+    def _drawn(
+        self, folder: Path, name: str, dashes: int, count: int, progress: Progress | None
+    ) -> dict[str, NDArray[Any]]:
+        build = partial(_draw_into, folder, self.size, dashes, count, self.seed, progress)
+        return prepared_arrays(folder, f"{name}-generated-{count}-seed{self.seed}-v1", build)
 
 
 def _to_inputs(
@@ -123,7 +146,7 @@ def _to_inputs(
 
 
 def _draw_into(
-    folder: Path, size: Size, level: Level, count: int, seed: int, progress: Progress | None
+    folder: Path, size: Size, dashes: int, count: int, seed: int, progress: Progress | None
 ) -> dict[str, NDArray[np.uint8]]:
     # numba takes a while to import: only those pay who draw.
     from torchs4.data.pathfinder_pictures import draw_pictures
@@ -132,7 +155,7 @@ def _draw_into(
     try:
         # All of Path-X is 3 GB: it goes to disk as it is drawn, into a file that vanishes by itself.
         with tempfile.TemporaryFile(dir=folder) as file:
-            for chunk in draw_pictures(size, count, seed, level):
+            for chunk in draw_pictures(size, count, seed, dashes):
                 file.write(chunk.tobytes())
                 done += len(chunk)
                 if progress is not None:

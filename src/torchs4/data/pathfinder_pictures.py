@@ -28,10 +28,7 @@ if TYPE_CHECKING:
     from numpy import ndarray
     from numpy.typing import NDArray
 
-    from torchs4.data.pathfinder import Level, Size
-
-# Dashes of a long curve.
-CURVE_DASHES: dict[Level, int] = {"easy": 6, "intermediate": 9, "hard": 14}
+    from torchs4.data.pathfinder import Size
 
 _DISTRACTOR_DASHES = 4
 _PADDING = 1
@@ -46,22 +43,22 @@ _CHUNK = 500
 
 
 def draw_pictures(
-    size: Size, count: int, seed: int, level: Level = "hard", threads: int | None = None
+    size: Size, count: int, seed: int, dashes: int = 14, threads: int | None = None
 ) -> Iterator[UInt8[ndarray, "chunk pixels"]]:
     """Pictures 0 … count - 1 in chunks, in order; label i is i modulo 2.
 
-    Each picture has random numbers of its own, so it depends on size, level, seed and its number only. By
+    Each picture has random numbers of its own, so it depends on size, dashes, seed and its number only. By
     default there are as many threads as available cores: compiled code lets them run at the same time.
     """
     threads = threads or _available_cores()
     # Has everything compiled here and once, instead of by several threads that wait for each other.
-    draw_picture(size, seed, 0, level)
+    draw_picture(size, seed, 0, dashes)
     waiting: deque[Future[NDArray[np.uint8]]] = deque()
     pool = ThreadPoolExecutor(threads)
     try:
         for start in range(0, count, _CHUNK):
             numbers = range(start, min(start + _CHUNK, count))
-            waiting.append(pool.submit(_draw_chunk, size, seed, numbers, level))
+            waiting.append(pool.submit(_draw_chunk, size, seed, numbers, dashes))
             # No thread draws far ahead of a slow disk: memory stays flat.
             if len(waiting) > 2 * threads:
                 yield waiting.popleft().result()
@@ -78,8 +75,8 @@ def _available_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _draw_chunk(size: Size, seed: int, numbers: range, level: Level) -> UInt8[ndarray, "chunk pixels"]:
-    return np.stack([draw_picture(size, seed, number, level).image.ravel() for number in numbers])
+def _draw_chunk(size: Size, seed: int, numbers: range, dashes: int) -> UInt8[ndarray, "chunk pixels"]:
+    return np.stack([draw_picture(size, seed, number, dashes).image.ravel() for number in numbers])
 
 
 class _Measures(NamedTuple):
@@ -178,21 +175,24 @@ class Picture(NamedTuple):
     discs: Float[ndarray, "2 2"]
 
 
-def draw_picture(size: Size, seed: int, number: int, level: Level = "hard") -> Picture:
-    """One picture of those that this seed gives; numbers that are odd get label 1."""
-    measures, length = _MEASURES[size], CURVE_DASHES[level]
+def draw_picture(size: Size, seed: int, number: int, dashes: int = 14) -> Picture:
+    """One picture of those that this seed gives, whose long curves have so many dashes.
+
+    Numbers that are odd get label 1.
+    """
+    measures = _MEASURES[size]
     random = np.random.default_rng([seed, number])
     label = number % 2
     margin = measures.margins[int(random.integers(len(measures.margins)))]
     rules = _rules(size, margin)
-    dashes = np.zeros((2 * length + _DISTRACTOR_DASHES * measures.distractors, 4), dtype=np.int64)
-    count = _lay_out(random, dashes, length, rules)
+    strokes = np.zeros((2 * dashes + _DISTRACTOR_DASHES * measures.distractors, 4), dtype=np.int64)
+    count = _lay_out(random, strokes, dashes, rules)
     if count == 0:
         raise RuntimeError(f"No Pathfinder picture of size {size} found in {_MAX_LAYOUTS:,} layouts.")
-    dashes = dashes[:count]
+    strokes = strokes[:count]
     # The two curves took turns.
-    curves = np.stack([dashes[0 : 2 * length : 2], dashes[1 : 2 * length : 2]])
-    distractors = dashes[2 * length :]
+    curves = np.stack([strokes[0 : 2 * dashes : 2], strokes[1 : 2 * dashes : 2]])
+    distractors = strokes[2 * dashes :]
     first = int(random.integers(2))
     discs = np.stack([curves[first, 0, :2], curves[first if label else 1 - first, -1, 2:]])
 
@@ -204,7 +204,7 @@ def draw_picture(size: Size, seed: int, number: int, level: Level = "hard") -> P
     return Picture(
         image,
         label,
-        curves.reshape(2, length, 2, 2) / _UNIT,
+        curves.reshape(2, dashes, 2, 2) / _UNIT,
         distractors.reshape(-1, _DISTRACTOR_DASHES, 2, 2) / _UNIT,
         discs / _UNIT,
     )

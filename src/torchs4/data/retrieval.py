@@ -66,16 +66,18 @@ class Retrieval:
         name = f"retrieval-characters-{self.max_length}-{self.min_count}-v1"
         build = partial(_prepare, folder, self.max_length, self.min_count, progress)
         arrays = prepared_arrays(folder, name, build)
+        offsets = {part: np.asarray(arrays[f"{part}_offsets"]) for part in ("train", "eval", "test")}
         train, validation, test = (
             TokenSplit(
                 arrays[f"{part}_tokens"],
-                np.asarray(arrays[f"{part}_offsets"]),
+                offsets[part][:-1],
+                np.diff(offsets[part]),
                 arrays[f"{part}_labels"],
                 np.arange(len(arrays[f"{part}_labels"])),
                 self.max_length,
                 documents=2,
             )
-            for part in ("train", "eval", "test")
+            for part in offsets
         )
         size = FIRST_CHARACTER + len(arrays["vocabulary"])
         return SequenceData(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -26,8 +26,25 @@ if TYPE_CHECKING:
 _LENGTH_STEP = 64
 
 
+class Growth(NamedTuple):
+    """How training goes from easy to hard examples.
+
+    stages: how many examples each stage has; they are numbered one stage after the other.
+    every: how many examples are shown before the next stage begins.
+    """
+
+    stages: tuple[int, ...]
+    every: int
+
+
 class Split(ABC):
-    """Some examples, reachable by their numbers 0 … len - 1."""
+    """Some examples, reachable by their numbers 0 … len - 1.
+
+    growth: how training goes through them if not all are shown from the beginning. An epoch is then as long
+        as the last stage.
+    """
+
+    growth: Growth | None = None
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -110,22 +127,24 @@ class ArraySplit(Split):
         return Batch(self._convert(np.asarray(self._inputs[picked]), generator), labels, None)
 
 
-class JoinedSplits(Split):
-    """Several splits of inputs of one size, one after the other."""
+class GrowingSplit(Split):
+    """Examples of one size in stages, through which training goes one after the other."""
 
-    def __init__(self, parts: Sequence[ArraySplit]) -> None:
-        self._parts = parts
-        self._ends = np.cumsum([len(part) for part in parts])
+    def __init__(self, stages: Sequence[ArraySplit], every: int) -> None:
+        self._stages = stages
+        self._ends = np.cumsum([len(stage) for stage in stages])
+        self.growth = Growth(tuple(len(stage) for stage in stages), every)
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
     def batch(self, rows: NDArray[np.int64], generator: torch.Generator | None = None) -> Batch:
-        part_of = np.searchsorted(self._ends, rows, side="right")
-        places = [np.flatnonzero(part_of == number) for number in range(len(self._parts))]
+        stage_of = np.searchsorted(self._ends, rows, side="right")
+        places = [np.flatnonzero(stage_of == number) for number in range(len(self._stages))]
         batches = [
-            part.batch(rows[own] - (end - len(part)), generator)
-            for part, end, own in zip(self._parts, self._ends, places, strict=True)
+            stage.batch(rows[own] - (end - len(stage)), generator)
+            for stage, end, own in zip(self._stages, self._ends, places, strict=True)
+            if len(own)
         ]
         as_asked = torch.from_numpy(np.argsort(np.concatenate(places)))
         x, y = (torch.cat([getattr(batch, name) for batch in batches])[as_asked] for name in ("x", "y"))
@@ -133,7 +152,7 @@ class JoinedSplits(Split):
 
 
 class TokenSplit(Split):
-    """Texts of unequal length in one flat array; document i is tokens[offsets[i] : offsets[i + 1]].
+    """Texts of unequal length in one flat array: where each document starts in it, and how long it is.
 
     Example e has documents e·D … e·D + D - 1. Texts longer than `max_length` are cut at their end.
     """
@@ -141,32 +160,34 @@ class TokenSplit(Split):
     def __init__(
         self,
         tokens: NDArray[Any],
-        offsets: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
         labels: NDArray[Any],
         members: NDArray[np.int64],
         max_length: int,
         documents: int = 1,
+        growth: Growth | None = None,
     ) -> None:
         self._tokens = tokens
-        self._offsets = offsets
+        self._starts = starts
+        self._lengths = np.minimum(lengths, max_length)
         self._labels = labels
         self._members = members
         self._max_length = max_length
         self._documents = documents
+        self.growth = growth
 
     def __len__(self) -> int:
         return len(self._members)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        documents = np.diff(self._offsets).reshape(-1, self._documents)[self._members]
-        return np.minimum(documents.max(1), self._max_length)
+        return self._lengths.reshape(-1, self._documents)[self._members].max(1)
 
     def batch(self, rows: NDArray[np.int64], generator: torch.Generator | None = None) -> Batch:
         picked = self._members[rows]
         documents = (picked[:, None] * self._documents + np.arange(self._documents)).ravel()
-        starts = self._offsets[documents]
-        lengths = np.minimum(self._offsets[documents + 1] - starts, self._max_length)
+        starts, lengths = self._starts[documents], self._lengths[documents]
         x = padded(self._tokens, starts, lengths, padded_length(lengths, self._max_length), np.int64)
         shape = (len(picked), self._documents) if self._documents > 1 else (len(picked),)
         return Batch(

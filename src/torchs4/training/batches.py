@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from torchs4.data.sequences import Split
+    from torchs4.data.sequences import Growth, Split
     from torchs4.description import Batch
 
 # Batches that wait in memory: enough to ride out a slow disk for a moment.
@@ -49,6 +49,33 @@ def training_rows(
     order = np.concatenate([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools])
     batches = np.split(order, len(order) // batch_size)
     return [batches[index] for index in generator.permutation(len(batches))]
+
+
+def growing_rows(
+    growth: Growth, batch_size: int, seed: int, epoch: int, lengths: NDArray[np.int64] | None = None
+) -> list[NDArray[np.int64]]:
+    """An epoch's batches while examples grow harder: as many as those of the last stage alone.
+
+    Half of what is shown is of the stage that its turn has come to, the other half of all stages up to it,
+    so that nothing is forgotten. Later epochs show the last stage alone.
+    """
+    first_of = np.cumsum((0, *growth.stages))
+    last = len(growth.stages) - 1
+    order = first_of[last] + np.concatenate(training_rows(growth.stages[last], batch_size, seed, epoch))
+    newest = np.minimum((epoch * len(order) + np.arange(len(order))) // growth.every, last)
+    growing = newest[newest < last]
+    generator = np.random.default_rng([seed, epoch, last])
+    stage = np.where(generator.random(len(growing)) < 0.5, growing, generator.integers(0, growing + 1))
+    order[: len(growing)] = first_of[stage] + generator.integers(0, np.array(growth.stages)[stage])
+    batch_size = min(batch_size, len(order))
+    if lengths is None:
+        return np.split(order, len(order) // batch_size)
+    batches = []
+    for pool in np.split(order, range(_POOL * batch_size, len(order), _POOL * batch_size)):
+        by_length = pool[np.argsort(lengths[pool], kind="stable")]
+        some = np.split(by_length, len(pool) // batch_size)
+        batches += [some[number] for number in generator.permutation(len(some))]
+    return batches
 
 
 def evaluation_rows(

@@ -17,7 +17,7 @@ from torchs4.layers.precision import widest_dtype
 from torchs4.models import build_model
 from torchs4.training.asked_model import AskedModel, CarryingModel
 from torchs4.training.averaging import WeightAverage
-from torchs4.training.batches import BatchStream, Share, share_of, training_rows
+from torchs4.training.batches import BatchStream, Share, growing_rows, share_of, training_rows
 from torchs4.training.carrying import (
     CarriedStates,
     carried_rows,
@@ -230,6 +230,8 @@ class Trainer:
         config, examples = self.config, len(self.data.train)
         if config.optim.carry_state:
             return carried_rows(examples, config.optim.batch_size)
+        if growth := self.data.train.growth:
+            return growing_rows(growth, config.optim.batch_size, config.seed, epoch, self.lengths)
         return training_rows(examples, config.optim.batch_size, config.seed, epoch, self.lengths)
 
     def _anyone(self, wish: bool) -> bool:
