@@ -50,7 +50,7 @@ _SHORTEST, _LONGEST = 500, 2000
 _TREES_AT_ONCE = 2000
 
 # Parts up to each of these are a stage of the training, and the longer ones another.
-_LONGEST_PARTS = (16, 64, 256)
+_LONGEST_PARTS = (64, 256)
 
 _OFFICIAL_NAMES = ("basic_train.tsv", "basic_val.tsv", "basic_test.tsv")
 _AGAIN = advise_again("lra")
