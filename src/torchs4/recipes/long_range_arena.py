@@ -239,7 +239,7 @@ RECIPES = (
         dataset="pathfinder",
         published={"paper": 86.05, "modern": 94.20},
         differs=_GENERATED
-        + " `cpu` reads frames of four pixels, and begins its training with shorter curves, which grow to LRA's.",
+        + " `cpu` reads frames of four pixels, and its training begins with shorter curves, which grow.",
         presets={"paper": pathfinder_paper, "modern": pathfinder_modern, "cpu": pathfinder_cpu},
     ),
     Recipe(
