@@ -11,13 +11,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
 from rich.console import Console
 
 from torchs4.data import BundledDigits
-from torchs4.data.sequences import Split
+from torchs4.data.sequences import Growth, Split
 from torchs4.description import InputDescription
 from torchs4.models import load_model
 from torchs4.recipes import network
@@ -53,13 +54,18 @@ def cheap_config() -> TrainingConfig[BundledDigits]:
 
 
 def make_trainer(
-    folder: Path, config: TrainingConfig[BundledDigits], resume: bool = False, digits: int = 36
+    folder: Path,
+    config: TrainingConfig[BundledDigits],
+    resume: bool = False,
+    digits: int = 36,
+    growth: Growth | None = None,
 ) -> Trainer:
     run = RunFolder(folder)
     data = config.data.load(Path("nowhere"))
     if not resume:
         run.start("digits (test)", config, data.task.metrics)
-    data = type(data)(data.input, data.task, _First(data.train, digits), data.validation, data.test)
+    train = _First(data.train, digits, growth)
+    data = type(data)(data.input, data.task, train, data.validation, data.test)
     trainer = Trainer(config, data, run, Display(Console(quiet=True)), Accelerator(cpu=True), math.inf)
     if resume:
         trainer.resume()
@@ -89,8 +95,8 @@ def test_time_is_counted_with_the_clock_that_is_given(tmp_path: Path) -> None:
 class _First(Split):
     """The first examples of a split."""
 
-    def __init__(self, split: Any, count: int) -> None:
-        self.split, self.count = split, count
+    def __init__(self, split: Any, count: int, growth: Growth | None = None) -> None:
+        self.split, self.count, self.growth = split, count, growth
 
     def __len__(self) -> int:
         return self.count
@@ -154,8 +160,25 @@ def test_an_interrupted_run_with_averaged_weights_ends_like_one_that_was_not(
         assert torch.equal(tensor, averages[1][name]), name
 
 
-def interrupt_and_continue(config: Any, folder: Path, stop_after: int) -> None:
-    trainer = make_trainer(folder, config)
+@pytest.mark.parametrize("stop_after", [1, 3, 5])
+def test_an_interrupted_run_whose_examples_grow_ends_like_one_that_was_not(
+    cheap_config: Any, tmp_path: Path, stop_after: int
+) -> None:
+    # Epochs of two steps; the last stage has come after three steps.
+    growth = Growth(stages=(6, 6, 24), every=18)
+    whole = make_trainer(tmp_path / "whole", cheap_config, growth=growth)
+    assert whole.steps_per_epoch == 2
+    stages = [
+        np.searchsorted([6, 12], rows, side="right") for epoch in range(3) for rows in whole._rows_of(epoch)
+    ]
+    assert [set(stage) for stage in (stages[0], *stages[3:])] == [{0}, {2}, {2}, {2}]
+    whole.run()
+    interrupt_and_continue(cheap_config, tmp_path / "run", stop_after, growth)
+    assert_equal_runs(tmp_path / "whole", tmp_path / "run")
+
+
+def interrupt_and_continue(config: Any, folder: Path, stop_after: int, growth: Growth | None = None) -> None:
+    trainer = make_trainer(folder, config, growth=growth)
     step, calls = trainer._step, itertools.count(1)
 
     def stopping_step(*arguments: Any) -> Any:
@@ -167,7 +190,7 @@ def interrupt_and_continue(config: Any, folder: Path, stop_after: int) -> None:
     trainer._step = stopping_step  # type: ignore[method-assign]
     with pytest.raises(TrainingInterrupted):
         trainer.run()
-    resumed = make_trainer(folder, config, resume=True)
+    resumed = make_trainer(folder, config, resume=True, growth=growth)
     assert resumed.progress.step == stop_after
     resumed.run()
 
