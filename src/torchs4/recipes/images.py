@@ -102,7 +102,7 @@ def cifar_modern(grey: bool) -> TrainingConfig[CIFAR10]:
     )
 
 
-def cifar_cpu(grey: bool) -> TrainingConfig[CIFAR10]:
+def cifar_cpu(grey: bool, epochs: int) -> TrainingConfig[CIFAR10]:
     return TrainingConfig(
         data=CIFAR10(grey=grey, augment=True),
         model=network(
@@ -120,7 +120,7 @@ def cifar_cpu(grey: bool) -> TrainingConfig[CIFAR10]:
         optim=OptimizerOptions(
             lr=0.01, ssm_lr=0.004, weight_decay=0.05, batch_size=25, warmup_steps=500, average=0.999
         ),
-        budget=BudgetOptions(epochs=15),
+        budget=BudgetOptions(epochs=epochs),
         precision="bfloat16",
     )
 
@@ -171,7 +171,7 @@ RECIPES = (
         presets={
             "paper": lambda: cifar_paper(grey=False),
             "modern": lambda: cifar_modern(grey=False),
-            "cpu": lambda: cifar_cpu(grey=False),
+            "cpu": lambda: cifar_cpu(grey=False, epochs=10),
         },
     ),
     Recipe(
@@ -184,7 +184,7 @@ RECIPES = (
         presets={
             "paper": lambda: cifar_paper(grey=True),
             "modern": lambda: cifar_modern(grey=True),
-            "cpu": lambda: cifar_cpu(grey=True),
+            "cpu": lambda: cifar_cpu(grey=True, epochs=15),
         },
     ),
 )
