@@ -7,15 +7,15 @@
     python benchmarks/arena.py --minutes 0.2 --test-examples 100 --task Image   # a try
     for task in ListOps Text; do python benchmarks/arena.py --task $task & done # two at a time, on two cores
 
-A piece is one training on one task: the recipe's `cpu` data, so many minutes of one core's work (what else
-runs does not count) for training and measuring on validation examples, then the best model on test examples,
-once. All fourteen get the width at which they have about as many weights as S4's recipe; weights for single
-positions (Linformer, Synthesizer) and Luna's packed vectors are counted apart. They train by the same recipe
-but for a layer norm and a learning rate of 0.001, which suit attention better. All have small batches,
-warm up for few steps and average no weights: the recipes' own settings are made for trainings of hours, and a
-slow model takes a hundred steps here. Each piece is kept in runs/arena as soon as it is done; a killed one
-goes on where it was, and what the result file has is not done again (--anew does all of it). On one core, all
-sixty take about three and a half hours.
+A piece is one training on one task: so many minutes of one core's work (what else runs does not count) for
+training and measuring on validation examples, then the best model on test examples, once. S4 is a small
+network that reads every position; all fourteen get the width at which they have about as many weights as it
+has; weights for single positions (Linformer, Synthesizer) and Luna's packed vectors are counted apart. They
+train by the same options but for a layer norm and a learning rate of 0.001, which suit attention better. All
+have small batches and warm up for few steps: a slow model takes a hundred steps here. The recipes' presets
+are made for longer trainings and lean on what S4 can do, so they are no common ground. Each piece is kept in
+runs/arena as soon as it is done; a killed one goes on where it was, and what the result file has is not done
+again (--anew does all of it). On one core, all sixty take about three and a half hours.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ import torch
 from harness import RESULTS, record, show
 
 from torchs4.configuration import with_options
-from torchs4.data import data_folder
+from torchs4.data import CIFAR10, IMDB, ListOps, Pathfinder, data_folder
 from torchs4.data.sequences import SequenceData, Split
 from torchs4.models import build_model
-from torchs4.recipes import recipe_config
+from torchs4.recipes import network
 from torchs4.tables.arena import MODELS, TASKS
-from torchs4.training.config import BudgetOptions
+from torchs4.training.config import BudgetOptions, OptimizerOptions, TrainingConfig
 from torchs4.training.run_folder import RunFolder
 from torchs4.training.session import run
 
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from torchs4.description import Batch
-    from torchs4.training.config import TrainingConfig
 
 PIECES = RESULTS.parents[1] / "runs" / "arena"
 MEASURED = RESULTS.parents[1] / "src" / "torchs4" / "recipes" / "measured" / "arena.json"
@@ -55,7 +54,47 @@ MEASURED = RESULTS.parents[1] / "src" / "torchs4" / "recipes" / "measured" / "ar
 MINUTES = 3.0
 LEARNING_RATE = 1e-3
 # For all of them.
-BATCH_SIZE, WARMUP_STEPS = 16, 30
+SMALL_BATCHES = {"batch_size": 16, "warmup_steps": 30}
+# S4 in each task, and the data that all of them read.
+CONTESTS: dict[str, TrainingConfig[Any]] = {
+    "ListOps": TrainingConfig(
+        data=ListOps(),
+        model=network(layers=4, features=64, state_size=16, norm="batch", bidirectional=True),
+        optim=OptimizerOptions(lr=0.01, ssm_lr=0.005, similar_lengths=True, **SMALL_BATCHES),
+    ),
+    "Text": TrainingConfig(
+        data=IMDB(max_length=2048),
+        model=network(
+            layers=4,
+            features=96,
+            state_size=16,
+            norm="batch",
+            dropout=0.1,
+            tied_dropout=True,
+            bidirectional=True,
+        ),
+        optim=OptimizerOptions(lr=0.006, ssm_lr=0.003, similar_lengths=True, **SMALL_BATCHES),
+    ),
+    "Image": TrainingConfig(
+        data=CIFAR10(grey=True, augment=True),
+        model=network(
+            layers=4,
+            features=128,
+            state_size=32,
+            norm="batch",
+            dropout=0.1,
+            tied_dropout=True,
+            bidirectional=True,
+        ),
+        optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, **SMALL_BATCHES),
+    ),
+    # Nobody learns anything of longer curves in so short a time.
+    "Pathfinder": TrainingConfig(
+        data=Pathfinder(size=32, level="easy"),
+        model=network(layers=4, features=48, state_size=64, norm="batch", bidirectional=True),
+        optim=OptimizerOptions(lr=0.005, ssm_lr=0.002, weight_decay=0.0, **SMALL_BATCHES),
+    ),
+}
 # How often to look, in steps, and at how many examples: a slow model takes few steps in its time.
 EVALUATE_EVERY, VALIDATION_EXAMPLES = 100, 500
 # Weights that belong to a position or to a packed vector, not to the network.
@@ -122,7 +161,7 @@ def main() -> None:
 
 def load(task: str, test_examples: int) -> SequenceData:
     print(f"{task}: reading the data; what is generated takes some minutes the first time", flush=True)
-    data = recipe_config(TASKS[task]).data.load(data_folder())
+    data = CONTESTS[task].data.load(data_folder())
     return dataclasses.replace(data, test=Some(data.test, test_examples))
 
 
@@ -133,16 +172,15 @@ def do_piece(task: str, model: str, data: SequenceData, minutes: float) -> None:
 
 
 def config_of(task: str, model: str, data: SequenceData, minutes: float) -> TrainingConfig[Any]:
-    """The recipe with another layer, at the width that makes it as large, and with this budget."""
-    config = recipe_config(TASKS[task])
+    """S4's configuration with another layer, at the width that makes it as large, and with this budget."""
+    config = CONTESTS[task]
     budget = BudgetOptions(
         epochs=1000,
         max_minutes=minutes,
         evaluate_every=EVALUATE_EVERY,
         validation_examples=VALIDATION_EXAMPLES,
     )
-    optim = dataclasses.replace(config.optim, batch_size=BATCH_SIZE, warmup_steps=WARMUP_STEPS, average=0.0)
-    config = dataclasses.replace(config, budget=budget, optim=optim)
+    config = dataclasses.replace(config, budget=budget)
     if model == "S4":
         return config
     target = sum(sizes(build_model(config.model, data.input, data.task.output)))
@@ -157,7 +195,7 @@ def config_of(task: str, model: str, data: SequenceData, minutes: float) -> Trai
     return dataclasses.replace(
         config,
         model=with_options(other, features=closest(WIDTHS, distance)),
-        optim=dataclasses.replace(optim, lr=LEARNING_RATE),
+        optim=dataclasses.replace(config.optim, lr=LEARNING_RATE),
     )
 
 
