@@ -54,13 +54,13 @@ MEASURED = RESULTS.parents[1] / "src" / "torchs4" / "recipes" / "measured" / "ar
 MINUTES = 3.0
 LEARNING_RATE = 1e-3
 # For all of them.
-SMALL_BATCHES = {"batch_size": 16, "warmup_steps": 30}
+SHORT_TRAINING = {"batch_size": 16, "warmup_steps": 30}
 # S4 in each task, and the data that all of them read.
 CONTESTS: dict[str, TrainingConfig[Any]] = {
     "ListOps": TrainingConfig(
         data=ListOps(),
         model=network(layers=4, features=64, state_size=16, norm="batch", bidirectional=True),
-        optim=OptimizerOptions(lr=0.01, ssm_lr=0.005, similar_lengths=True, **SMALL_BATCHES),
+        optim=OptimizerOptions(lr=0.01, ssm_lr=0.005, similar_lengths=True, **SHORT_TRAINING),
     ),
     "Text": TrainingConfig(
         data=IMDB(max_length=2048),
@@ -73,7 +73,7 @@ CONTESTS: dict[str, TrainingConfig[Any]] = {
             tied_dropout=True,
             bidirectional=True,
         ),
-        optim=OptimizerOptions(lr=0.006, ssm_lr=0.003, similar_lengths=True, **SMALL_BATCHES),
+        optim=OptimizerOptions(lr=0.006, ssm_lr=0.003, similar_lengths=True, **SHORT_TRAINING),
     ),
     "Image": TrainingConfig(
         data=CIFAR10(grey=True, augment=True),
@@ -86,13 +86,12 @@ CONTESTS: dict[str, TrainingConfig[Any]] = {
             tied_dropout=True,
             bidirectional=True,
         ),
-        optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, **SMALL_BATCHES),
+        optim=OptimizerOptions(lr=0.01, ssm_lr=0.004, **SHORT_TRAINING),
     ),
-    # Nobody learns anything of longer curves in so short a time.
     "Pathfinder": TrainingConfig(
         data=Pathfinder(size=32, level="easy"),
         model=network(layers=4, features=48, state_size=64, norm="batch", bidirectional=True),
-        optim=OptimizerOptions(lr=0.005, ssm_lr=0.002, weight_decay=0.0, **SMALL_BATCHES),
+        optim=OptimizerOptions(lr=0.005, ssm_lr=0.002, weight_decay=0.0, **SHORT_TRAINING),
     ),
 }
 # How often to look, in steps, and at how many examples: a slow model takes few steps in its time.

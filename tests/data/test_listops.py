@@ -230,3 +230,10 @@ def test_damaged_release_is_refused_with_its_line(tmp_path, text, message):
 def test_impossible_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         ListOps(**options)
+
+
+@pytest.mark.parametrize("damaged", ["[SM ]", "[MAX 1 2 3 4 5 6 7 8 9 1 2 ]"])
+def test_parts_of_what_is_no_expression_are_refused(tmp_path, damaged):
+    write_expressions(tmp_path, {**EXPRESSIONS, "train": [(f"[MIN {damaged} 3 ]", 1)]})
+    with pytest.raises(ValueError, match="These are no expressions of ListOps"):
+        ListOps(source="official", parts=2).load(tmp_path)

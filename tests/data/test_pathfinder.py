@@ -55,7 +55,7 @@ def test_drawing_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(pathfinder_pictures, "_CHUNK", 5)
     reports = []
     Pathfinder(count=12).load(tmp_path, lambda *report: reports.append(report))
-    assert reports == [("Drawing Pathfinder pictures", done, 12) for done in (5, 10, 12)]
+    assert reports == [("Drawing Pathfinder pictures of 14 dashes", done, 12) for done in (5, 10, 12)]
 
 
 def test_full_disk_is_told_with_the_space_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,8 @@ def test_curves_grow_in_training_pictures_alone(tmp_path: Path) -> None:
     hard = Pathfinder(count=20).load(tmp_path)
     growing = Pathfinder(count=20, grow_from=12, grow_every=7).load(tmp_path)
     assert growing.train.growth == Growth((16, 16, 16), 7)
-    assert len(growing.train) == growing.train.distinct == 48
+    assert (len(growing.train), growing.train.distinct, growing.passes) == (48, 16, 1)
+    assert len(growing.train.batch(np.array([], dtype=np.int64)).y) == 0
     for one, other in ((growing.validation, hard.validation), (growing.test, hard.test)):
         assert torch.equal(everything(one)[0], everything(other)[0])
     held_out = {int(number) for part in split_in_three(20, 2, 0)[1:] for number in part}

@@ -18,6 +18,7 @@ from tiny_recipes import tiny_recipe, write_text
 from torchs4 import recipes
 from torchs4.cli.reproduce import EVERYTHING, seconds_of
 from torchs4.models import load_model
+from torchs4.recipes import queue
 from torchs4.recipes.queue import QueueResult, work_through
 from torchs4.recipes.runs import RecipeRun, runs_of, status, summaries_in
 from torchs4.training.loop import Trainer, TrainingDivergedError
@@ -84,6 +85,25 @@ def test_a_run_that_diverges_does_not_stop_the_others(tiny: Path, monkeypatch: p
     result = work(tiny, "tiny", "small")
     assert [failure.reason for failure in result.failures] == ["the loss is nan"]
     assert states(tiny, "tiny", "small") == ["interrupted", "finished"]
+
+
+def test_a_run_that_another_process_began_meanwhile_is_left_to_it(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert work(tiny, "tiny").is_complete
+    # As if that had happened while this one was reading the data.
+    monkeypatch.setattr(queue, "_prepare", lambda run, folder: False)
+    monkeypatch.setattr(RunFolder, "summary", lambda folder: None)
+    result = work(tiny, "tiny")
+    assert (result.failures, [run.folder_name for run in result.elsewhere]) == ([], ["tiny-cpu"])
+
+
+def test_a_folder_that_is_no_run_is_a_failure(tiny: Path) -> None:
+    (tiny / "tiny-cpu").mkdir(parents=True)
+    (tiny / "tiny-cpu" / "letter.txt").write_text("not yours")
+    result = work(tiny, "tiny")
+    assert result.elsewhere == []
+    assert "is there already" in result.failures[0].reason
 
 
 def test_a_queue_that_is_stopped_in_time_ends_like_one_that_was_not(

@@ -167,7 +167,7 @@ def test_an_interrupted_run_whose_examples_grow_ends_like_one_that_was_not(
     # Epochs of two steps; the last stage has come after three steps.
     growth = Growth(stages=(6, 6, 24), every=18)
     whole = make_trainer(tmp_path / "whole", cheap_config, growth=growth)
-    assert whole.steps_per_epoch == 2
+    assert (whole.steps_per_epoch, whole.examples_per_epoch, whole.growing_epochs) == (2, 24, 2)
     stages = [
         np.searchsorted([6, 12], rows, side="right") for epoch in range(3) for rows in whole._rows_of(epoch)
     ]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import torchs4
 from torchs4 import SequenceModel, SequenceModelConfig
-from torchs4.data import TextFile, from_arrays
+from torchs4.data import Pathfinder, TextFile, from_arrays
 from torchs4.recipes import network
 from torchs4.training import session
 from torchs4.training.config import BudgetOptions, OptimizerOptions
@@ -126,6 +126,23 @@ def test_where_nothing_can_be_redrawn_long_work_is_told(capsys: pytest.CaptureFi
     with Display(Console(force_terminal=False), quiet=True) as display:
         display.counting("nothing")(1, 2)
     assert capsys.readouterr().out == "measuring …\n"
+
+
+@pytest.mark.parametrize(
+    ("every", "told"),
+    [
+        (10, "the task's own come after 20 of them, in epoch 2."),
+        (40, "come after 80 of them, but this run shows only 32: it never comes to its task."),
+    ],
+)
+def test_a_run_tells_when_its_examples_have_grown(
+    every: int, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Pathfinder(count=20, grow_from=12, grow_every=every)
+    data = config.load(tmp_path)
+    finished = run(tmp_path / "run", data, quiet=False)
+    assert told in " ".join(capsys.readouterr().out.split())
+    assert finished.summary["training_examples"] == 16
 
 
 def test_a_simple_question_is_learned(tmp_path: Path) -> None:

@@ -108,13 +108,15 @@ def _overview(runs: Sequence[RecipeRun], folder: Path, result: QueueResult | Non
     for run in runs:
         now = status(run, folder)
         reason = failed.get(run.folder_name)
+        # Whoever trains it may be done by now.
+        is_elsewhere = run.folder_name in elsewhere and now.state != "finished"
         if now.seconds_left is None:
             unknown += 1
         else:
             left += now.seconds_left
         table.add_row(
             escape(run.title),
-            "failed" if reason else "elsewhere" if run.folder_name in elsewhere else now.state,
+            "failed" if reason else "elsewhere" if is_elsewhere else now.state,
             _duration(now.seconds) if now.seconds else "",
             "" if now.state == "finished" else _about(now.seconds_left),
             escape(reason or now.result),

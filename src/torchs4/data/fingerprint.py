@@ -47,6 +47,8 @@ def fingerprint(data: SequenceData) -> str:
 def _add_split(digest: Any, split: Split) -> None:
     if isinstance(split, AugmentedSplit):
         digest.update(f"{split.augmentation!r}\n".encode())
+    if split.growth is not None:
+        digest.update(f"{split.growth!r}\n".encode())
     if split.lengths is not None:
         _add_array(digest, split.lengths)
     if isinstance(split, StoredSplit) and (answers := split.answers()) is not None:

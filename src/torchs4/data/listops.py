@@ -66,11 +66,11 @@ class ListOps:
         max_length: tokens per input; longer expressions are cut at their end. None exceeds 1,999 tokens.
         train_size, validation_size, test_size: how many expressions to generate. Test and validation
             expressions stay the same when only train_size changes.
-        parts: of every training expression with which training begins: expressions inside it, which have
-            values of their own, the shortest first. 0 begins with whole expressions, as validation and test
-            expressions always are.
-        grow_every: examples that training shows before it goes from short parts to longer ones, and at last
-            to whole expressions.
+        parts: how many expressions inside each training expression are shown first. They have values of their
+            own, and teach what operators do. Validation and test expressions are always whole; 0 begins
+            with whole ones, too.
+        grow_every: examples of each stage: parts of up to 64 tokens, of up to 256, longer ones, and then, to
+            the end of the training, whole expressions.
         seed: of the generated expressions, and of the parts.
     """
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from torchs4.data.listops_rules import CLOSE, FIRST_DIGIT, FIRST_OPERATOR, evaluate
+from torchs4.data.listops_rules import CLOSE, FIRST_DIGIT, FIRST_OPERATOR, MAX_ARGUMENTS, evaluate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,6 +83,11 @@ def _evaluated(
         # Its arguments are the operators one deeper and the digits that it is the innermost one around.
         arguments = np.flatnonzero((opens & (depths == depth + 1)) | (~opens & ~closes & (depths == depth)))
         sizes = np.diff(np.searchsorted(arguments, here), append=len(arguments))
+        if sizes.min(initial=1) < 1 or sizes.max(initial=1) > MAX_ARGUMENTS:
+            raise ValueError(
+                f"These are no expressions of ListOps: an operator has {sizes.min()} to {sizes.max()} "
+                f"arguments, where 1 to {MAX_ARGUMENTS} are allowed. Read or generate them anew."
+            )
         values[here] = evaluate(tokens[here], sizes, values[arguments])
         nodes.append(Parts(here, ends - here, values[here]))
     return nodes[::-1]

@@ -43,7 +43,7 @@ _DASHES: dict[Level, int] = {"easy": 6, "intermediate": 9, "hard": 14}
 # Below this nothing is left to follow.
 _FEWEST_DASHES = 2
 # Pictures of each shorter curve: they are looked at for a short time only.
-_SHORTER = 25_000
+_SHORTER_PICTURES = 25_000
 # What the release calls the levels.
 _FOLDERS: dict[Level, str] = {
     "easy": "curv_baseline",
@@ -63,8 +63,9 @@ class Pathfinder:
         size: height and width; 128 is Path-X.
         level: "easy" curves have 6 dashes, "intermediate" ones 9 and "hard" ones 14; LRA reports "hard".
         grow_from: train on curves of so many dashes first, then of more and more, until they are as long as
-            those of `level`: a network that is shown long ones at once stays at chance for very long. Shorter
-            curves are always drawn; validation and test pictures are of `level` alone. 0 begins with `level`.
+            those of `level`: a network that is shown long ones at once stays at chance for very long. 25,000
+            pictures of each shorter length are drawn when the data are first loaded; validation and test
+            pictures are of `level` alone. 0 begins with `level`.
         grow_every: pictures that training shows before curves grow by a dash.
         source: "generated" draws the pictures when they are first needed; "official" reads the release of
             the Long Range Arena.
@@ -128,7 +129,7 @@ class Pathfinder:
 
         Pictures of one number begin with the same random numbers.
         """
-        count = min(self.count, _SHORTER)
+        count = min(self.count, _SHORTER_PICTURES)
         arrays = self._drawn(folder, f"pathfinder{self.size}-{dashes}-dashes", dashes, count, progress)
         return ArraySplit(arrays["images"], arrays["labels"], training[training < count], _to_inputs)
 
@@ -159,7 +160,7 @@ def _draw_into(
                 file.write(chunk.tobytes())
                 done += len(chunk)
                 if progress is not None:
-                    progress("Drawing Pathfinder pictures", done, count)
+                    progress(f"Drawing Pathfinder pictures of {dashes} dashes", done, count)
             file.flush()
             images = np.memmap(file, dtype=np.uint8, mode="r", shape=(count, size**2))
     except OSError as error:

@@ -36,6 +36,11 @@ class Growth(NamedTuple):
     stages: tuple[int, ...]
     every: int
 
+    @property
+    def examples(self) -> int:
+        """How many examples are shown before the last stage begins: that of the task itself."""
+        return self.every * (len(self.stages) - 1)
+
 
 class Split(ABC):
     """Some examples, reachable by their numbers 0 … len - 1.
@@ -56,8 +61,8 @@ class Split(ABC):
 
     @property
     def distinct(self) -> int:
-        """How many different examples there are, where some are shown more than once."""
-        return len(self)
+        """How many different examples of the task itself there are, where some are shown more than once."""
+        return len(self) if self.growth is None else self.growth.stages[-1]
 
     def in_order(self, generator: torch.Generator | None = None) -> Split | None:
         """The same as examples each of which goes on where the one before it ended; None where they do not.
@@ -90,7 +95,7 @@ class SequenceData:
     @property
     def passes(self) -> int:
         """How often every training example is shown in what a run calls an epoch."""
-        return len(self.train) // self.train.distinct
+        return 1 if self.train.growth else len(self.train) // self.train.distinct
 
 
 class DataConfig(Protocol):
@@ -139,6 +144,8 @@ class GrowingSplit(Split):
         return int(self._ends[-1])
 
     def batch(self, rows: NDArray[np.int64], generator: torch.Generator | None = None) -> Batch:
+        if not len(rows):
+            return self._stages[-1].batch(rows, generator)
         stage_of = np.searchsorted(self._ends, rows, side="right")
         places = [np.flatnonzero(stage_of == number) for number in range(len(self._stages))]
         batches = [

@@ -11,7 +11,7 @@ from accelerate.state import AcceleratorState
 from torchs4.recipes.runs import RecipeRun, status
 from torchs4.training.lock import FolderHeldError
 from torchs4.training.loop import TrainingInterrupted
-from torchs4.training.run_folder import RunFolder
+from torchs4.training.run_folder import FolderUsedError, RunFolder
 from torchs4.training.session import run as train_to_the_end
 
 if TYPE_CHECKING:
@@ -82,7 +82,12 @@ def work_through(
             )
         except TrainingInterrupted:
             return QueueResult(failures, False, elsewhere)
-        except FolderHeldError:
+        except (FolderHeldError, FolderUsedError) as error:
+            if isinstance(error, FolderUsedError) and not folder.is_begun():
+                failures.append(Failure(run, str(error)))
+                tell(f"{place} failed: {error}")
+                continue
+            # The other one may have begun it while this one was reading data.
             elsewhere.append(run)
             tell(f"{place} is being trained by another process: left to it.")
         except BrokenPipeError:
@@ -103,7 +108,7 @@ def _prepare(run: RecipeRun, folder: RunFolder) -> bool:
         if folder.path.is_dir():
             # A kill in the first moment leaves a config.json that never got its name.
             for unfinished in folder.path.glob(".config.json.*"):
-                unfinished.unlink()
+                unfinished.unlink(missing_ok=True)
         return False
     if folder.config() != run.config():
         raise ValueError(

@@ -65,8 +65,9 @@ class Arena:
         """What has to be known to read the rows."""
         return (
             f"Rows with minutes: every model trained here for {self.minutes:g} minutes on each task, one "
-            f"seed, at about the same size ({self.machine}; benchmarks/arena.py, commit {self.commit[:7]}). "
-            f"They compare with one another, not with the published rows, which trained for many hours."
+            f"seed, at about the same size, Pathfinder at its easy level ({self.machine}; "
+            f"benchmarks/arena.py, commit {self.commit[:7]}). They compare with one another, not with the "
+            f"published rows, which trained for many hours."
         )
 
     def _cell(self, task: str, model: str) -> str:

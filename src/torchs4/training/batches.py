@@ -45,9 +45,7 @@ def training_rows(
     order = generator.permutation(examples)[: examples // batch_size * batch_size]
     if lengths is None:
         return np.split(order, len(order) // batch_size)
-    pools = np.split(order, range(_POOL * batch_size, len(order), _POOL * batch_size))
-    order = np.concatenate([pool[np.argsort(lengths[pool], kind="stable")] for pool in pools])
-    batches = np.split(order, len(order) // batch_size)
+    batches = [batch for pool in _pools_by_length(order, batch_size, lengths) for batch in pool]
     return [batches[index] for index in generator.permutation(len(batches))]
 
 
@@ -70,12 +68,19 @@ def growing_rows(
     batch_size = min(batch_size, len(order))
     if lengths is None:
         return np.split(order, len(order) // batch_size)
-    batches = []
-    for pool in np.split(order, range(_POOL * batch_size, len(order), _POOL * batch_size)):
-        by_length = pool[np.argsort(lengths[pool], kind="stable")]
-        some = np.split(by_length, len(pool) // batch_size)
-        batches += [some[number] for number in generator.permutation(len(some))]
-    return batches
+    # Mixed within a pool only: further away examples may be of another stage.
+    pools = _pools_by_length(order, batch_size, lengths)
+    return [pool[index] for pool in pools for index in generator.permutation(len(pool))]
+
+
+def _pools_by_length(
+    order: NDArray[np.int64], batch_size: int, lengths: NDArray[np.int64]
+) -> list[list[NDArray[np.int64]]]:
+    """The batches of some successive pools, each of examples of similar length."""
+    pools = np.split(order, range(_POOL * batch_size, len(order), _POOL * batch_size))
+    return [
+        np.split(pool[np.argsort(lengths[pool], kind="stable")], len(pool) // batch_size) for pool in pools
+    ]
 
 
 def evaluation_rows(

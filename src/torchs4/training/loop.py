@@ -126,6 +126,9 @@ class Trainer:
         torch.manual_seed(config.seed + 7919 * self.share.rank)
         self.lengths = data.train.lengths if optim.similar_lengths else None
         self.steps_per_epoch = len(self._rows_of(0))
+        growth = data.train.growth
+        # Until the task's own examples come, what validation says tells nothing about the rate.
+        self.growing_epochs = math.ceil(growth.examples / self.examples_per_epoch) if growth else 0
         budget = config.budget
         self.total_steps = budget.epochs * self.steps_per_epoch
         if budget.max_steps:
@@ -133,6 +136,11 @@ class Trainer:
         self.schedule = Schedule(optim, self.metric, self.total_steps, self.steps_per_epoch)
         self._stop_asked = False
         self._speed = Speed()
+
+    @property
+    def examples_per_epoch(self) -> int:
+        """How many examples an epoch shows: those that do not fill a last batch wait."""
+        return self.steps_per_epoch * min(self.config.optim.batch_size, self.data.train.distinct)
 
     @property
     def bare_model(self) -> Model:
@@ -164,7 +172,8 @@ class Trainer:
     def has_stalled(self) -> bool:
         """Whether validation has not improved for as many epochs as the budget waits for."""
         progress, patience = self.progress, self.config.budget.early_stop
-        return patience > 0 and progress.batch == 0 and progress.epoch - progress.best_epoch >= patience
+        since = max(progress.best_epoch, self.growing_epochs)
+        return patience > 0 and progress.batch == 0 and progress.epoch - since >= patience
 
     def run(self) -> None:
         """Train to the end of the budget."""
@@ -215,7 +224,9 @@ class Trainer:
                 saved = started = self.clock()
                 if stopping:
                     raise TrainingInterrupted
-        self.schedule.after_epoch(self._measure())
+        measured = self._measure()
+        if progress.epoch >= self.growing_epochs:
+            self.schedule.after_epoch(measured)
         progress.epoch += 1
         progress.start_epoch()
         if self.checkpoint_seconds is not None:

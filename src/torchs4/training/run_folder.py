@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     Part = TypeVar("Part", bound=DataclassInstance)
 
 
+class FolderUsedError(ValueError):
+    """There is something in the folder already."""
+
+
 class RunFolder:
     """Names and contents of a run's files."""
 
@@ -58,7 +62,7 @@ class RunFolder:
         if self.path.exists() and (
             not self.path.is_dir() or any(path.name != LOCK_FILE for path in self.path.iterdir())
         ):
-            raise ValueError(
+            raise FolderUsedError(
                 f"{self.path} is there already. Choose another folder with --output, or continue that run: "
                 f"s4 train --resume {self.path}. In a program: output=… or resume=True."
             )

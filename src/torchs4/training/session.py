@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from torchs4.data.sequences import DataConfig
+    from torchs4.data.sequences import DataConfig, Growth
     from torchs4.training.config import Precision
 
 # What to begin with on data that nobody has tuned anything for.
@@ -178,6 +178,8 @@ def run(
             trainer.resume()
             _extend(trainer)
         display.say(_introduction(trainer))
+        if data.train.growth is not None:
+            display.warn(_growth_notice(trainer, data.train.growth))
         slow = slowness(config.precision, accelerator.device)
         if slow is not None:
             display.warn(slow)
@@ -185,7 +187,7 @@ def run(
         try:
             summary = finish(trainer, pictures)
         except KeyboardInterrupt as interrupted:
-            # Every step is taken and saved: who continues the run goes on with measuring.
+            # Every step is taken: who continues the run goes on with measuring.
             raise TrainingInterrupted from interrupted
         report(summary, data, folder, display)
         best = load_best(folder, display)
@@ -203,6 +205,17 @@ def _introduction(trainer: Trainer) -> str:
     return (
         f"{folder.name()}: {counts} examples of length {data.input.length:,}; {parameters:,} parameters; "
         f"on {trainer.accelerator.device}; run folder {folder.path}"
+    )
+
+
+def _growth_notice(trainer: Trainer, growth: Growth) -> str:
+    begins = f"Training begins with easier examples; the task's own come after {growth.examples:,} of them"
+    shown = trainer.total_steps * trainer.examples_per_epoch // trainer.steps_per_epoch
+    if shown > growth.examples:
+        return f"{begins}, in epoch {growth.examples // trainer.examples_per_epoch + 1}."
+    return (
+        f"{begins}, but this run shows only {shown:,}: it never comes to its task. Ask for more epochs, or "
+        f"for a smaller --data.grow-every than {growth.every:,}."
     )
 
 
