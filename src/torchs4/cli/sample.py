@@ -92,8 +92,13 @@ def sample(arguments: list[str]) -> int:
             halves[:, shape[0] // 2 if chosen.rows is None else chosen.rows :] = 128
             grid = side_by_side(np.concatenate([given, halves, drawn]), 3)
     written(grid).save(chosen.output, "PNG")
-    told = "originals, what was kept of them, and completions" if chosen.complete else "pictures drawn"
-    console.print(f"{chosen.output}: {told}: {len(drawn)}.", soft_wrap=True, markup=False)
+    several = "" if len(drawn) == 1 else "s"
+    told = (
+        f"original{several}, what was kept of them, and completions"
+        if chosen.complete
+        else f"picture{several}"
+    )
+    console.print(f"{chosen.output}: {len(drawn)} {told}.", soft_wrap=True, markup=False)
     return 0
 
 
